@@ -1,0 +1,33 @@
+"""Hierarchical evidential classification: how far down a taxonomy does the evidence carry?"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Public name -> the module that defines it. Nothing is imported until it is asked for, so that
+# `import skh2edl` and the command line start without loading torch.
+_EXPORTS = {
+    "HyperOpinion": "opinion",
+    "Taxonomy": "taxonomy",
+}
+
+__all__ = ["HyperOpinion", "Taxonomy", "__version__"]
+
+if TYPE_CHECKING:  # the same names for type checkers and editors, which do not run __getattr__
+    from skh2edl.opinion import HyperOpinion
+    from skh2edl.taxonomy import Taxonomy
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+    globals()[name] = value  # the next access does not come through here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_EXPORTS})
