@@ -1,4 +1,4 @@
-"""Hierarchical evidential classification: how far down a taxonomy does the evidence carry?"""
+"""Hierarchical evidential classification: how far down a taxonomy the evidence carries."""
 
 from __future__ import annotations
 
