@@ -30,7 +30,7 @@ def assets():
 
 
 def pytest_collection_modifyitems(items):
-    """Mark every test that takes the `assets` fixture, so that `-m "not assets"` leaves them out."""
+    """Mark the tests that take the `assets` fixture, so that `-m "not assets"` leaves them out."""
     for item in items:
         if "assets" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.assets)
