@@ -1,0 +1,51 @@
+"""Draw a tree as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ._tree import Tree
+
+
+def draw_tree(tree: Tree, captions: Sequence[str], max_lines: int) -> str:
+    """Draw one line a node, folding what is deepest until the drawing fits.
+
+    Parameters
+    ----------
+    tree : Tree
+        The tree.
+    captions : sequence of str
+        What to write for each node.
+    max_lines : int
+        Lines to draw at most, as far as the first level allows.
+    """
+    nodes_down_to = np.cumsum(np.bincount(tree.depths))
+    deepest = max(1, int((nodes_down_to <= max_lines).sum()) - 1)
+    widest = max(3, max_lines - 1)
+    return "\n".join(_lines(tree, captions, deepest, widest))
+
+
+def _lines(tree: Tree, captions: Sequence[str], deepest: int, widest: int) -> Iterator[str]:
+    yield captions[0]
+    waiting: list[tuple[int, str, bool]] = _children(tree, 0, "", widest)
+    while waiting:
+        node, indent, is_last = waiting.pop()
+        branch = "└── " if is_last else "├── "
+        if node < 0:
+            yield f"{indent}{branch}... {-node} more"
+            continue
+        folded = tree.depths[node] >= deepest and tree.n_children[node] > 0
+        yield f"{indent}{branch}{captions[node]}{' ...' if folded else ''}"
+        if not folded:
+            waiting += _children(tree, node, indent + ("    " if is_last else "│   "), widest)
+
+
+def _children(tree: Tree, node: int, indent: str, widest: int) -> list[tuple[int, str, bool]]:
+    """Children to visit, last first; a negative number stands for that many folded siblings."""
+    first, count = int(tree.first_child[node]), int(tree.n_children[node])
+    shown = list(range(first, first + count))
+    if count > widest:
+        shown = [*shown[: widest - 1], -(count - widest + 1)]
+    return [(child, indent, child == shown[-1]) for child in reversed(shown)]
