@@ -14,11 +14,11 @@ _EXPORTS = {
     "Taxonomy": "taxonomy",
 }
 
-__all__ = ["HyperOpinion", "Taxonomy", "__version__"]
+__all__ = ["__version__", *_EXPORTS]
 
-if TYPE_CHECKING:  # the same names for type checkers and editors, which do not run __getattr__
-    from skh2edl.opinion import HyperOpinion
-    from skh2edl.taxonomy import Taxonomy
+if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __getattr__
+    from .opinion import HyperOpinion as HyperOpinion
+    from .taxonomy import Taxonomy as Taxonomy
 
 
 def __getattr__(name: str) -> Any:
