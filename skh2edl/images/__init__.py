@@ -1,0 +1,37 @@
+"""Turn every accepted kind of image input into batches of uint8 tensors.
+
+The way of an image: an `ImageSource` reads it as an 8-bit RGB Pillow image, an `ImageTransform`
+brings it to the size of the backbone, an `ImageLoader` stacks it into a batch. Batches stay uint8
+(a quarter of the memory to move between processes and devices); the backbone normalises them.
+"""
+
+from .decoding import FORMATS, MAX_PIXELS
+from .loading import (
+    EpochSampler,
+    ImageBatch,
+    ImageDataset,
+    ImageLoader,
+    default_n_workers,
+    isolated_rng,
+    make_loader,
+)
+from .sources import BadImageError, ImageSource, image_source
+from .transforms import AUGMENTATIONS, ImageTransform, make_transform
+
+__all__ = [
+    "AUGMENTATIONS",
+    "FORMATS",
+    "MAX_PIXELS",
+    "BadImageError",
+    "EpochSampler",
+    "ImageBatch",
+    "ImageDataset",
+    "ImageLoader",
+    "ImageSource",
+    "ImageTransform",
+    "default_n_workers",
+    "image_source",
+    "isolated_rng",
+    "make_loader",
+    "make_transform",
+]

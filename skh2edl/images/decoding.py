@@ -1,0 +1,132 @@
+"""Files and pictures of every mode to upright 8-bit RGB, and why one is refused."""
+
+import os
+import stat
+import threading
+import warnings
+
+import numpy as np
+from PIL import Image
+
+# Pillow's own hard limit: above it Pillow refuses to open a file whatever we allow.
+MAX_PIXELS = 178_956_970
+
+# Formats that are plain pixels. Pillow also opens formats that run other programs (EPS).
+FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "TIFF", "BMP", "GIF", "PPM", "JPEG2000", "AVIF")
+
+ORIENTATION_TAG = 0x0112
+_TRANSPOSE = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+class _Quiet:
+    """Silence warnings of Pillow, for several threads at once.
+
+    Broken metadata does not make pixels wrong, and size is our own rule. `catch_warnings` alone
+    leaves the filters changed when two threads leave it in the order they came.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+        # A forked worker must not inherit a lock that a thread of its parent held.
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.reset)
+
+    def reset(self) -> None:
+        self.lock = threading.Lock()
+        self.depth = 0
+        self.context = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.depth == 0:
+                self.context = warnings.catch_warnings()
+                self.context.__enter__()
+                warnings.simplefilter("ignore")
+            self.depth += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self.lock:
+            self.depth -= 1
+            if self.depth == 0:
+                self.context.__exit__(None, None, None)
+
+
+quiet = _Quiet()
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Convert any mode to 8-bit RGB, transparent pixels on white."""
+    mode = image.mode
+    if mode == "RGB" and "transparency" not in image.info:
+        return image
+    if mode.startswith("I;16") or mode in ("I", "F"):
+        return Image.fromarray(_to_8_bit(np.asarray(image))).convert("RGB")
+    if mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        if mode in ("La", "RGBa"):  # premultiplied: Pillow converts these in one step only
+            image = image.convert(mode.upper())
+        rgba = image.convert("RGBA")
+        white = Image.new("RGBA", rgba.size, "white")
+        return Image.alpha_composite(white, rgba).convert("RGB")
+    return image.convert("RGB")
+
+
+def _to_8_bit(values: np.ndarray) -> np.ndarray:
+    """Scale 16-bit integers by 255/65535; take floats as 0..1 where they fit, else as 0..255."""
+    low, high = values.min(), values.max()
+    if values.dtype.kind == "f":
+        if not (low >= 0 and high <= 255):  # also true for NaN
+            raise ValueError(f"its float pixels span {low:g} to {high:g}, outside 0 to 255")
+        return np.rint(values * (255 if high <= 1 else 1)).astype(np.uint8)
+    if low < 0 or high > 65535:
+        raise ValueError(f"its pixels span {low} to {high}, outside 16 bits")
+    return ((values.astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """Turn an image as its EXIF orientation says."""
+    try:
+        orientation = image.getexif().get(ORIENTATION_TAG, 1)
+    except Exception:  # damaged metadata raises nearly anything, and the pixels are still good
+        return image
+    method = _TRANSPOSE.get(orientation)
+    return image if method is None else image.transpose(method)
+
+
+def check_pixels(size: tuple[int, int], max_pixels: int) -> None:
+    """Refuse an image by its declared size, before any pixel is decoded."""
+    if size[0] * size[1] > max_pixels:
+        raise ValueError(
+            f"it declares {size[0]} x {size[1]} pixels, more than max_pixels={max_pixels}"
+        )
+
+
+def decode_file(path: str, min_side: int | None, max_pixels: int) -> Image.Image:
+    """Read a file as upright RGB, scaled down while both sides stay >= `min_side`."""
+    if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe or device would block for ever
+        raise ValueError("it is not a regular file")
+    try:
+        image: Image.Image = Image.open(path, formats=known_formats())
+    except Image.DecompressionBombError as error:
+        raise ValueError(f"{error}; PIL.Image.MAX_IMAGE_PIXELS sets that limit") from None
+    with image:
+        check_pixels(image.size, max_pixels)
+        if min_side is not None and image.format in ("JPEG", "MPO"):
+            # libjpeg leaves out what would be scaled away; the result stays >= min_side.
+            image.draft(None, (min_side, min_side))
+        image.load()
+        return to_rgb(upright(image))
+
+
+def known_formats() -> tuple[str, ...]:
+    """Give the accepted formats that this Pillow can read."""
+    if not set(FORMATS) <= set(Image.OPEN):
+        Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)

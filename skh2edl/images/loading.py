@@ -1,0 +1,352 @@
+"""Batches in an order and with an augmentation that depend on seed and epoch alone."""
+
+import contextlib
+import hashlib
+import multiprocessing
+import os
+import random
+import struct
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from .sources import ArraySource, BadImageError, ImageSource, ItemSource, bad_image
+from .transforms import ImageTransform
+
+
+class _RngLock:
+    """One fit at a time may draw from the global generators: threads would mix their draws."""
+
+    def __init__(self) -> None:
+        self.reset()
+        # A forked worker must not inherit a lock that a thread of its parent held.
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.reset)
+
+    def reset(self) -> None:
+        self.lock = threading.RLock()
+
+
+_rng_lock = _RngLock()
+
+
+@contextlib.contextmanager
+def isolated_rng(seed: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Let code draw from the global generators of Python, NumPy and torch, and restore them.
+
+    Parameters
+    ----------
+    seed : int, default=None
+        Where the generators start inside the block. None leaves them where they are.
+
+    Yields
+    ------
+    reseed : callable
+        `reseed(seed)` starts all three again.
+
+    Examples
+    --------
+    >>> with isolated_rng(0):
+    ...     first = torch.rand(1)
+    >>> with isolated_rng(0):
+    ...     bool(torch.rand(1) == first)
+    True
+    """
+    with _rng_lock.lock:
+        state = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+        try:
+            if seed is not None:
+                _reseed(seed)
+            yield _reseed
+        finally:
+            random.setstate(state[0])
+            np.random.set_state(state[1])  # noqa: NPY002
+            torch.set_rng_state(state[2])
+
+
+def _reseed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002 - timm draws from the legacy generator
+    # Not torch.manual_seed: that would reach for the GPU, in every worker.
+    torch.default_generator.manual_seed(seed)
+
+
+def _sample_seed(seed: int, epoch: int, position: int) -> int:
+    key = struct.pack("<qqq", seed, epoch, position)
+    # 63 bits: torch refuses larger seeds than a signed integer holds.
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") >> 1
+
+
+class ImageBatch(NamedTuple):
+    """Images (n, 3, H, W) uint8, channels last in memory, and their positions in the source."""
+
+    images: torch.Tensor
+    positions: torch.Tensor
+
+
+class _Fetched(NamedTuple):
+    batch: ImageBatch
+    bad: list[tuple[int, str]]
+
+
+class ImageDataset(Dataset):
+    """A torch data set over a source; a key is a position, or (epoch, position).
+
+    The epoch travels in the key because workers that live on would not see it change here.
+    """
+
+    def __init__(self, source: ImageSource, transform: ImageTransform, seed: int = 0) -> None:
+        self.source = source
+        self.transform = transform
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, key: int | tuple[int, int]) -> tuple[torch.Tensor, int]:
+        key = key if isinstance(key, tuple) else (0, key)
+        (images, positions), bad = self.__getitems__([key])
+        if bad:
+            raise BadImageError(bad[0][1])
+        return images[0], int(positions[0])
+
+    def __getitems__(self, keys: Sequence[tuple[int, int]]) -> _Fetched:
+        source = self.source
+        if isinstance(source, ArraySource) and self.transform.keeps(source.size):
+            positions = [position for _, position in keys]
+            return _Fetched(_as_batch(source.stack(positions), positions), [])
+        pixels = np.empty((len(keys), *self.transform.size, 3), dtype=np.uint8)
+        good: list[int] = []
+        bad: list[tuple[int, str]] = []
+        context = isolated_rng() if self.transform.random else contextlib.nullcontext(None)
+        with context as reseed:
+            for epoch, position in keys:
+                try:
+                    image = source.read(position, self.transform.min_side)
+                    self._check_shape(image, position)
+                except BadImageError as error:
+                    bad.append((position, str(error)))
+                    continue
+                if reseed is not None:
+                    reseed(_sample_seed(self.seed, epoch, position))
+                pixels[len(good)] = self.transform(image)
+                good.append(position)
+        return _Fetched(_as_batch(pixels[: len(good)], good), bad)
+
+    def _check_shape(self, image: Image.Image, position: int) -> None:
+        """Refuse a strip that resizing its short side would blow up."""
+        short, long = sorted(image.size)
+        if long / short * max(self.transform.size) ** 2 > self.source.max_pixels:
+            raise bad_image(
+                self.source.describe(position), f"{long} x {short} pixels is too narrow to resize"
+            )
+
+
+def _as_batch(pixels: np.ndarray, positions: Sequence[int]) -> ImageBatch:
+    # HWC pixels seen as CHW are channels-last memory: no copy.
+    images = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+    return ImageBatch(images, torch.as_tensor(positions, dtype=torch.int64))
+
+
+class EpochSampler(Sampler[list[tuple[int, int]]]):
+    """Batches of (epoch, position), a pure function of seed and epoch."""
+
+    def __init__(
+        self,
+        n: int,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        rank: int = 0,
+        n_ranks: int = 1,
+    ) -> None:
+        self.n, self.batch_size, self.seed = n, batch_size, seed
+        self.shuffle, self.drop_last = shuffle, drop_last
+        self.rank, self.n_ranks = rank, n_ranks
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int, start_batch: int = 0) -> None:
+        """Choose the epoch of the next pass, and where in it to start."""
+        self.epoch, self.start_batch = int(epoch), int(start_batch)
+
+    def order(self) -> np.ndarray:
+        """Give the positions of the whole epoch in their order."""
+        if not self.shuffle:
+            return np.arange(self.n)
+        return np.random.default_rng((self.seed, self.epoch)).permutation(self.n)
+
+    def __len__(self) -> int:
+        whole, rest = divmod(self.n, self.batch_size)
+        return max(0, whole + (rest > 0 and not self.drop_last) - self.start_batch)
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        order, epoch = self.order().tolist(), self.epoch
+        for batch in range(self.start_batch, self.start_batch + len(self)):
+            # Every process takes its share of the same global batch, however many there are.
+            positions = order[batch * self.batch_size : (batch + 1) * self.batch_size]
+            yield [(epoch, position) for position in positions[self.rank :: self.n_ranks]]
+
+
+class ImageLoader(DataLoader):
+    """A torch DataLoader of `ImageBatch` that deals with bad images; made by `make_loader`.
+
+    Attributes
+    ----------
+    bad : dict of int to str
+        Position and message of every image skipped so far.
+    """
+
+    def __init__(self, *args: Any, on_bad_image: str = "error", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.on_bad_image = on_bad_image
+        self.bad: dict[int, str] = {}
+
+    @property
+    def n_samples(self) -> int:
+        """Number of images of the source, bad ones included."""
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def set_epoch(self, epoch: int, start_batch: int = 0) -> None:
+        """Choose the epoch of the next pass, and where in it to start."""
+        self.batch_sampler.set_epoch(epoch, start_batch)  # type: ignore[union-attr]
+
+    def __iter__(self) -> Iterator[ImageBatch]:  # type: ignore[override]
+        news: list[int] = []
+        for batch, bad in super().__iter__():
+            for position, message in bad:
+                if self.on_bad_image == "error":
+                    # Raised here and not in a worker, whose traceback would bury the message.
+                    raise BadImageError(message)
+                if position not in self.bad:
+                    self.bad[position] = message
+                    news.append(position)
+            # Other processes wait for their turn even when this one has nothing to show.
+            if len(batch.positions) or self.batch_sampler.n_ranks > 1:  # type: ignore[union-attr]
+                yield batch
+        if news:
+            source = self.dataset.source  # type: ignore[attr-defined]
+            names = ", ".join(source.describe(position) for position in sorted(news)[:5])
+            warnings.warn(
+                f"{len(news)} of {len(source)} images could not be read and are skipped, "
+                f"first {names}.",
+                UserWarning,
+                stacklevel=2,
+            )
+
+
+def _identity(fetched: Any) -> Any:
+    return fetched
+
+
+def default_n_workers(source: ImageSource, batch_size: int = 1) -> int:
+    """Choose how many processes decode: none for images in memory or few files.
+
+    Examples
+    --------
+    >>> from skh2edl.images import image_source
+    >>> default_n_workers(image_source(np.zeros((4, 8, 8), dtype=np.uint8)))
+    0
+    """
+    process = multiprocessing.current_process()
+    if source.in_memory or len(source) < max(64, 2 * batch_size):
+        return 0
+    # Inside a parallel search the cores are taken, and daemons may not have children.
+    if process.daemon or process.name.startswith("Loky"):
+        return 0
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    # One worker only adds the way between processes.
+    return 0 if not n_cores or n_cores < 2 else min(8, max(2, n_cores // 2))
+
+
+def make_loader(
+    source: ImageSource,
+    transform: ImageTransform,
+    *,
+    batch_size: int = 64,
+    shuffle: bool = False,
+    seed: int = 0,
+    epoch: int = 0,
+    n_workers: int | None = None,
+    on_bad_image: str = "error",
+    drop_last: bool = False,
+    pin_memory: bool | None = None,
+    persistent_workers: bool = False,
+    rank: int = 0,
+    n_ranks: int = 1,
+) -> ImageLoader:
+    """Make a loader whose batches depend on seed and epoch alone.
+
+    Order and augmentation are the same for any number of workers, and the global generators are
+    left as they were.
+
+    Parameters
+    ----------
+    source : ImageSource
+    transform : ImageTransform
+    batch_size : int, default=64
+        Images of a batch over all processes.
+    shuffle : bool, default=False
+    seed : int, default=0
+    epoch : int, default=0
+        Epoch of the first pass; `loader.set_epoch` chooses that of the next.
+    n_workers : int, default=None
+        Processes that decode. None lets `default_n_workers` choose.
+    on_bad_image : {"error", "skip"}, default="error"
+        "skip" leaves bad images out of the batches, notes them in `loader.bad`, and warns once at
+        the end of a pass. A row for every image is theirs to fill who read `batch.positions`.
+    drop_last : bool, default=False
+    pin_memory : bool, default=None
+        None pins where CUDA is available.
+    persistent_workers : bool, default=False
+        Keep the workers from pass to pass.
+    rank, n_ranks : int, default=0 and 1
+        The share of each batch that this process loads.
+
+    Returns
+    -------
+    loader : ImageLoader
+        Gives `ImageBatch` (images, positions).
+
+    Examples
+    --------
+    >>> from skh2edl.images import image_source, make_transform
+    >>> source = image_source(np.zeros((5, 8, 8, 3), dtype=np.uint8))
+    >>> transform = make_transform({"input_size": (3, 8, 8), "crop_pct": 1.0})
+    >>> [tuple(batch.images.shape) for batch in make_loader(source, transform, batch_size=3)]
+    [(3, 3, 8, 8), (2, 3, 8, 8)]
+    """
+    if on_bad_image not in ("error", "skip"):
+        raise ValueError(f"on_bad_image must be 'error' or 'skip', got {on_bad_image!r}.")
+    if n_workers is None:
+        n_workers = default_n_workers(source, batch_size)
+    if n_workers and isinstance(source, ItemSource):
+        source.preload()
+    sampler = EpochSampler(
+        len(source),
+        batch_size,
+        seed=seed,
+        shuffle=shuffle,
+        drop_last=drop_last,
+        rank=rank,
+        n_ranks=n_ranks,
+    )
+    sampler.set_epoch(epoch)
+    return ImageLoader(
+        ImageDataset(source, transform, seed),
+        batch_sampler=sampler,
+        num_workers=n_workers,
+        collate_fn=_identity,
+        pin_memory=torch.cuda.is_available() if pin_memory is None else pin_memory,
+        persistent_workers=persistent_workers and n_workers > 0,
+        # Without one, every pass would draw its worker seed from the global generator.
+        generator=torch.Generator().manual_seed(seed),
+        on_bad_image=on_bad_image,
+    )

@@ -1,0 +1,114 @@
+"""timm's transforms for evaluation and training, up to the uint8 pixels."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+
+class ImageTransform:
+    """Bring an RGB image to the size of the backbone; made by `make_transform`.
+
+    Attributes
+    ----------
+    size : tuple of (height, width)
+    random : bool
+        Whether it draws random numbers.
+    min_side : int
+        A file may be decoded at a lower scale as long as no side falls below.
+    """
+
+    def __init__(self, steps: Any, size: tuple[int, int], min_side: int, random: bool) -> None:
+        self.steps = steps
+        self.size = size
+        self.min_side = min_side
+        self.random = random
+
+    def __call__(self, image: Image.Image) -> np.ndarray:
+        """Give the pixels, (height, width, 3) uint8."""
+        return np.asarray(self.steps(image))
+
+    def keeps(self, size: tuple[int, int]) -> bool:
+        """Whether an image of this (height, width) passes unchanged."""
+        return not self.random and size == self.size == (self.min_side, self.min_side)
+
+
+AUGMENTATIONS: dict[str, dict[str, Any]] = {
+    "timm": {},
+    "randaugment": {"auto_augment": "rand-m9-mstd0.5-inc1"},
+    "trivialaugment": {"auto_augment": "rand-n1-m9-mstd101"},
+    "augmix": {"auto_augment": "augmix-m3-w3"},
+}
+
+
+def make_transform(
+    data_config: Mapping[str, Any], augmentation: str | Mapping[str, Any] | None = None
+) -> ImageTransform:
+    """Make timm's transform for evaluation or training, up to the uint8 pixels.
+
+    Parameters
+    ----------
+    data_config : mapping
+        What `timm.data.resolve_model_data_config` gives (`Backbone.data_config`).
+    augmentation : str, mapping or None, default=None
+        None or "none": the transform for evaluation. "timm": a random resized crop and a
+        horizontal flip. "randaugment", "trivialaugment", "augmix", or a string of timm's
+        `auto_augment` such as "rand-m9-mstd0.5": that as well. A mapping is given to
+        `timm.data.create_transform`, for example ``{"scale": (0.5, 1.0), "vflip": 0.5}``.
+
+    Returns
+    -------
+    transform : ImageTransform
+
+    Examples
+    --------
+    >>> transform = make_transform({"input_size": (3, 32, 32), "crop_pct": 1.0}, "timm")
+    >>> transform(Image.new("RGB", (90, 60))).shape
+    (32, 32, 3)
+    """
+    from timm.data.transforms_factory import create_transform
+
+    config = {key: data_config[key] for key in _TIMM_KEYS if key in data_config}
+    height, width = config["input_size"][-2:]
+    if augmentation is None or augmentation == "none":
+        crop = config.get("crop_pct") or 0.875
+        steps = create_transform(**config, normalize=False)
+        min_side = max(int(height / crop), int(width / crop))
+    else:
+        options = _augmentation_options(augmentation)
+        steps = create_transform(**config, **options, is_training=True, normalize=False)
+        scale = options.get("scale") or (0.08, 1.0)
+        ratio = options.get("ratio") or (3 / 4, 4 / 3)
+        # The smallest crop must still not be enlarged because of the scaled decoding.
+        shrink = (scale[0] * min(ratio[0], 1 / ratio[1])) ** 0.5
+        min_side = int(np.ceil(max(height, width) / shrink))
+    # timm ends with the conversion to a CHW tensor; batches are built from HWC pixels.
+    steps.transforms = steps.transforms[:-1]
+    is_random = not (augmentation is None or augmentation == "none")
+    return ImageTransform(steps, (height, width), min_side, is_random)
+
+
+_TIMM_KEYS = ("input_size", "interpolation", "mean", "std", "crop_pct", "crop_mode")
+
+
+def _augmentation_options(augmentation: str | Mapping[str, Any]) -> dict[str, Any]:
+    options: dict[str, Any] = {"color_jitter": None}
+    if isinstance(augmentation, Mapping):
+        managed = {*_TIMM_KEYS, "is_training", "normalize", "separate", "use_prefetcher", "re_prob"}
+        refused = sorted(managed & set(augmentation))
+        if refused:
+            raise ValueError(
+                f"augmentation sets {refused}, which the backbone's data configuration or the "
+                "loader decides; leave it out."
+            )
+        return options | dict(augmentation)
+    if augmentation in AUGMENTATIONS:
+        return options | AUGMENTATIONS[augmentation]
+    if augmentation.split("-")[0] in ("rand", "augmix", "original", "originalr", "v0", "v0r", "3a"):
+        return options | {"auto_augment": augmentation}
+    raise ValueError(
+        f"augmentation={augmentation!r} is not known. Use 'none', one of {list(AUGMENTATIONS)}, a "
+        "string of timm's auto_augment such as 'rand-m9-mstd0.5', or a mapping of options of "
+        "timm.data.create_transform."
+    )
