@@ -1,0 +1,331 @@
+"""One small module a method: feature -> parameters, loss, leaf log-probability.
+
+Heads compute in float32 whatever the backbone's precision (float64 if they are given that),
+because in half precision the variance of an opinion vanishes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from . import losses
+from .segments import Paths, TreeSegments
+from .taxonomy import Taxonomy
+
+# exp(20) is 5e8: more evidence than any data gives, and its square is finite in float32.
+_MAX_EXPONENT = 20.0
+
+
+def _softplus_squared(logits: Tensor) -> Tensor:
+    return F.softplus(logits).square()
+
+
+def _clamped_exp(logits: Tensor) -> Tensor:
+    return logits.clamp(max=_MAX_EXPONENT).exp()
+
+
+def _softplus(logits: Tensor) -> Tensor:
+    return F.softplus(logits)
+
+
+EVIDENCE_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "softplus": _softplus,
+    "softplus_squared": _softplus_squared,
+    "exp": _clamped_exp,
+}
+RISKS = ("squared", "log", "digamma", "none")
+
+
+@dataclass(frozen=True)
+class LeafRanges:
+    """Targets of a flat head: the first leaf of each, and the range of those that have several."""
+
+    leaf: Tensor
+    partial: Tensor
+    start: Tensor
+    stop: Tensor
+
+    def to(self, device: torch.device) -> LeafRanges:
+        """Return the same on another device, copied without waiting."""
+        tensors = (self.leaf, self.partial, self.start, self.stop)
+        return LeafRanges(*(tensor.to(device, non_blocking=True) for tensor in tensors))
+
+
+Targets = Paths | LeafRanges
+
+
+class TreeHead(nn.Module):
+    """What every method has: a linear read-out of the feature, a loss, leaf log-probabilities.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    n_features : int
+        Length of the feature.
+    n_outputs : int
+        Rows of the read-out.
+    """
+
+    def __init__(self, taxonomy: Taxonomy, n_features: int, n_outputs: int) -> None:
+        super().__init__()
+        self.segments = TreeSegments(taxonomy)
+        self.linear = nn.Linear(n_features, n_outputs)
+        # A head that starts at zero makes no claim, and needs no random numbers.
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def read_out(self, features: Tensor) -> Tensor:
+        """Return the logits, in the precision of the head whatever surrounds it."""
+        with torch.autocast(features.device.type, enabled=False):
+            return self.linear(features.to(self.linear.weight.dtype))
+
+    def prepare(self, targets: npt.ArrayLike) -> Targets:
+        """Turn target nodes into what :meth:`loss` reads, before anything is on a device.
+
+        Parameters
+        ----------
+        targets : array-like of int of shape (n,)
+            Target nodes: leaves, ancestors, or the root, which contributes nothing.
+        """
+        return self.segments.paths(targets)
+
+    def loss(self, features: Tensor, targets: Any, epochs_done: float) -> Tensor:
+        """Return the loss of each sample.
+
+        Parameters
+        ----------
+        features : Tensor of shape (n, n_features)
+            What the backbone says of each sample.
+        targets : Paths or LeafRanges
+            What :meth:`prepare` made of the target nodes.
+        epochs_done : float
+            Epochs trained so far, for weights that rise.
+        """
+        raise NotImplementedError
+
+    def leaf_log_probability(self, features: Tensor) -> Tensor:
+        """Return log P of each leaf in tree order: (n, n_leaves)."""
+        raise NotImplementedError
+
+
+class SoftmaxHead(TreeHead):
+    """One softmax over the leaves (Flat-CE).
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    n_features : int
+        Length of the feature.
+    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+        What an ancestor label teaches: the sum of its leaves' probabilities, a uniform target
+        over its leaves, or nothing.
+    """
+
+    def __init__(
+        self, taxonomy: Taxonomy, n_features: int, partial_labels: str = "marginal"
+    ) -> None:
+        super().__init__(taxonomy, n_features, taxonomy.n_leaves)
+        self.partial_labels = partial_labels
+
+    def leaf_log_probability(self, features: Tensor) -> Tensor:
+        """Return log P of each leaf in tree order: (n, n_leaves)."""
+        return self.read_out(features).log_softmax(-1)
+
+    def prepare(self, targets: npt.ArrayLike) -> LeafRanges:
+        """Turn target nodes into ranges of leaves."""
+        tree, nodes = self.segments.taxonomy, np.asarray(targets, dtype=np.int64)
+        start, stop = tree.leaf_start[nodes], tree.leaf_stop[nodes]
+        partial = np.flatnonzero(stop - start > 1)
+        return LeafRanges(*map(torch.from_numpy, (start, partial, start[partial], stop[partial])))
+
+    def loss(self, features: Tensor, targets: LeafRanges, epochs_done: float) -> Tensor:
+        """Return the loss of each sample."""
+        log_leaves = self.leaf_log_probability(features)
+        loss = -log_leaves.gather(1, targets.leaf[:, None]).squeeze(1)
+        if targets.partial.numel() == 0:
+            return loss
+        n_leaves = log_leaves.shape[1]
+        leaf = torch.arange(n_leaves, device=log_leaves.device)
+        inside = (leaf >= targets.start[:, None]) & (leaf < targets.stop[:, None])
+        log_partial = log_leaves[targets.partial]
+        if self.partial_labels == "marginal":
+            value = -log_partial.masked_fill(~inside, -torch.inf).logsumexp(1)
+        elif self.partial_labels == "soft":
+            value = -(log_partial * inside).sum(1) / inside.sum(1)
+        else:
+            value = torch.zeros_like(loss[targets.partial])
+        # The root says nothing, whichever way ancestors are read.
+        is_root = targets.stop - targets.start == n_leaves
+        return loss.index_copy(0, targets.partial, value.masked_fill(is_root, 0.0))
+
+
+class SoftmaxTreeHead(TreeHead):
+    """One softmax for every branching node (Hier-CE).
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    n_features : int
+        Length of the feature.
+    """
+
+    def __init__(self, taxonomy: Taxonomy, n_features: int) -> None:
+        super().__init__(taxonomy, n_features, taxonomy.n_decisions)
+
+    def leaf_log_probability(self, features: Tensor) -> Tensor:
+        """Return log P of each leaf in tree order: (n, n_leaves)."""
+        return self.segments.sum_to_leaves(self.segments.log_softmax(self.read_out(features)))
+
+    def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
+        """Return the loss of each sample."""
+        log_conditional = paths.log_softmax(paths.gather(self.read_out(features)))
+        return -paths.sample_sum(log_conditional[paths.target])
+
+
+class OpinionTreeHead(TreeHead):
+    """One Dirichlet opinion for every branching node (H2EDL).
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    n_features : int
+        Length of the feature.
+    base_rate : ndarray of shape (n_decisions,)
+        Base rate a, which sums to 1 at each node.
+    prior_weight : ndarray of shape (n_branching,)
+        Prior weight W of each node.
+    supervised : ndarray of bool of shape (n_branching,)
+        Nodes that some training label passes through; the others report no evidence.
+    evidence : {"softplus", "softplus_squared", "exp"}, default="softplus"
+        How evidence grows with the read-out.
+    evidence_scale : float, default=1.0
+        Factor of the evidence.
+    learn_evidence_scale : bool, default=False
+        Whether that factor is trained.
+    risk : {"squared", "log", "digamma", "none"}, default="squared"
+        The EDL risk.
+    kl_weight : float, default=1.0
+        Full weight of the divergence of misleading evidence.
+    kl_annealing_epochs : float, default=10
+        Epochs over which that weight rises.
+    kl_per_child : bool, default=False
+        Whether that weight is divided by the node's number of children.
+    leaf_weight : float, default=0.0
+        Weight of -log P(label).
+    consistency_weight : float, default=0.0
+        Weight of the penalty for vacuity that rises down the way.
+    depth_weights : sequence of float, default=None
+        Weight of the decisions of each depth; None means 1.
+    initial_bias : float, default=-2.0
+        Bias at the start: negative, so that a new head is close to vacuous.
+    """
+
+    base_rate: Tensor
+    prior_weight: Tensor
+    supervised: Tensor
+    depth_weights: Tensor
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy,
+        n_features: int,
+        base_rate: np.ndarray,
+        prior_weight: np.ndarray,
+        supervised: np.ndarray,
+        *,
+        evidence: str = "softplus",
+        evidence_scale: float = 1.0,
+        learn_evidence_scale: bool = False,
+        risk: str = "squared",
+        kl_weight: float = 1.0,
+        kl_annealing_epochs: float = 10,
+        kl_per_child: bool = False,
+        leaf_weight: float = 0.0,
+        consistency_weight: float = 0.0,
+        depth_weights: Sequence[float] | None = None,
+        initial_bias: float = -2.0,
+    ) -> None:
+        super().__init__(taxonomy, n_features, taxonomy.n_decisions)
+        nn.init.constant_(self.linear.bias, initial_bias)
+        self.register_buffer("base_rate", torch.as_tensor(base_rate, dtype=torch.float32))
+        self.register_buffer("prior_weight", torch.as_tensor(prior_weight, dtype=torch.float32))
+        self.register_buffer("supervised", torch.as_tensor(supervised, dtype=torch.bool))
+        depth_weights = [1.0] * taxonomy.n_levels if depth_weights is None else depth_weights
+        weights = torch.tensor(depth_weights, dtype=torch.float32)[self.segments.node_depth]
+        self.register_buffer("depth_weights", weights, persistent=False)
+        self.log_scale = nn.Parameter(
+            torch.tensor(math.log(evidence_scale)), requires_grad=learn_evidence_scale
+        )
+        self.evidence_function = EVIDENCE_FUNCTIONS[evidence]
+        self.risk = risk
+        self.kl_weight = kl_weight
+        self.kl_annealing_epochs = kl_annealing_epochs
+        self.kl_per_child = kl_per_child
+        self.leaf_weight = leaf_weight
+        self.consistency_weight = consistency_weight
+
+    @property
+    def prior(self) -> Tensor:
+        """Prior concentration W a of each decision."""
+        return self.prior_weight[self.segments.node] * self.base_rate
+
+    def evidence(self, features: Tensor) -> Tensor:
+        """Return the evidence for every decision: (n, n_decisions)."""
+        evidence = self.evidence_function(self.read_out(features)) * self.log_scale.exp()
+        return evidence * self.supervised[self.segments.node]
+
+    def log_conditional(self, features: Tensor) -> Tensor:
+        """Return log p of every decision: (n, n_decisions)."""
+        alpha = self.evidence(features) + self.prior
+        return alpha.log() - self.segments.spread(self.segments.node_sum(alpha).log())
+
+    def leaf_log_probability(self, features: Tensor) -> Tensor:
+        """Return log P of each leaf in tree order: (n, n_leaves)."""
+        return self.segments.sum_to_leaves(self.log_conditional(features))
+
+    def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
+        """Return the loss of each sample."""
+        logits = paths.gather(self.read_out(features))
+        prior = self.prior[paths.decision]
+        alpha = self.evidence_function(logits) * self.log_scale.exp() + prior
+        strength = paths.segment_sum(alpha)
+        probability = alpha / strength[paths.segment]
+
+        surprise = losses.log_risk(alpha, strength, paths.target)
+        if self.risk == "squared":
+            risk = losses.squared_risk(probability, strength, paths.target, paths.segment_sum)
+        elif self.risk == "digamma":
+            risk = losses.digamma_risk(alpha, strength, paths.target)
+        else:
+            risk = surprise if self.risk == "log" else torch.zeros_like(surprise)
+        kl_weight = losses.annealed(self.kl_weight, epochs_done, self.kl_annealing_epochs)
+        if kl_weight > 0:
+            is_target = torch.zeros_like(alpha, dtype=torch.bool)
+            is_target[paths.target] = True
+            divergence = losses.misleading_evidence(
+                alpha, prior, is_target, paths.segment, paths.segment_sum
+            )
+            if self.kl_per_child:
+                divergence = divergence / self.segments.fan_out[paths.node]
+            risk = risk + kl_weight * divergence
+        loss = self.depth_weights[paths.node] * risk + self.leaf_weight * surprise
+        if self.consistency_weight > 0:
+            loss = loss + self.consistency_weight * losses.rising_doubt(
+                probability[paths.target],
+                self.prior_weight[paths.node] / strength,
+                paths.has_previous,
+            )
+        return paths.sample_sum(loss)

@@ -1,0 +1,185 @@
+"""The tree as torch indices: sums within a node, sums along a path, and the rows of a target.
+
+A decision is one child of one branching node; the decisions of a node are contiguous. Two layouts
+appear: *dense*, a column for every decision, for predictions; and *ragged*, only the decisions of
+the nodes on the way to each sample's label, for losses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from ._tree import concatenate_ranges
+from .taxonomy import Taxonomy
+
+
+class TreeSegments(nn.Module):
+    """Index arrays of one taxonomy, moved with the module that holds them.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from skh2edl import Taxonomy
+    >>> segments = TreeSegments(Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None}))
+    >>> segments.node_sum(torch.tensor([[1.0, 2.0, 3.0, 4.0]]))
+    tensor([[3., 7.]])
+    """
+
+    def __init__(self, taxonomy: Taxonomy) -> None:
+        super().__init__()
+        self.taxonomy = taxonomy
+        depths = taxonomy.depths[taxonomy.branching_nodes]
+        buffers = {
+            "node": taxonomy.decision_nodes,
+            "parent": taxonomy.parent_decision,
+            "leaf_decision": taxonomy.last_decision[taxonomy.leaf_nodes],
+            "fan_out": np.diff(taxonomy.decision_offsets),
+            "node_depth": depths,
+        }
+        for name, array in buffers.items():
+            # Not saved: the taxonomy stands in the file already.
+            self.register_buffer(name, torch.from_numpy(np.array(array)), persistent=False)
+        # Decisions of one depth are one slice, because branching nodes are breadth first.
+        bounds = np.searchsorted(depths[taxonomy.decision_nodes], np.arange(depths[-1] + 2))
+        self._depth_slices = [(int(low), int(high)) for low, high in pairwise(bounds)]
+
+    node: Tensor
+    parent: Tensor
+    leaf_decision: Tensor
+    fan_out: Tensor
+    node_depth: Tensor
+
+    def node_sum(self, values: Tensor) -> Tensor:
+        """Add up the columns of each node: (n, n_decisions) to (n, n_branching)."""
+        # Rows of the transpose are contiguous, so whole rows are added at once.
+        total = values.new_zeros(self.taxonomy.n_branching, values.shape[0])
+        return total.index_add(0, self.node, values.T).T
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Repeat each node's column for its decisions: (n, n_branching) to (n, n_decisions)."""
+        return values[:, self.node]
+
+    def log_softmax(self, logits: Tensor) -> Tensor:
+        """Normalise the columns of each node to a distribution, in logs."""
+        highest = logits.new_full((self.taxonomy.n_branching, logits.shape[0]), -torch.inf)
+        highest = highest.index_reduce(0, self.node, logits.detach().T, "amax").T
+        shifted = logits - self.spread(highest)
+        return shifted - self.spread(self.node_sum(shifted.exp()).log())
+
+    def sum_to_leaves(self, values: Tensor) -> Tensor:
+        """Add up the decisions on the way to each leaf: (n, n_decisions) to (n, n_leaves)."""
+        return self.sum_along_paths(values)[:, self.leaf_decision]
+
+    def sum_along_paths(self, values: Tensor) -> Tensor:
+        """Add to each decision all decisions before it on the way from the root."""
+        sums: list[Tensor] = []
+        done = values.new_empty(values.shape[0], 0)
+        for low, high in self._depth_slices:
+            own, above = values[:, low:high], self.parent[low:high]
+            if low and high > low:
+                # Decisions may hang from any earlier depth, or from none under a pass-through.
+                own = own + torch.where(above >= 0, done[:, above.clamp(min=0)], 0)
+            sums.append(own)
+            done = torch.cat([done, own], dim=1)
+        return done
+
+    def paths(self, targets: npt.ArrayLike) -> Paths:
+        """List the decisions of every node on the way to each target.
+
+        Runs on the processor that reads the data, so that a training step on another device
+        never waits for a length.
+
+        Parameters
+        ----------
+        targets : array-like of int of shape (n,)
+            Target nodes.
+        """
+        tree = self.taxonomy
+        nodes = np.asarray(targets, dtype=np.int64)
+        steps = [tree.last_decision[nodes]]
+        while (known := steps[-1] >= 0).any():
+            steps.append(np.where(known, tree.parent_decision[steps[-1]], -1))
+        table = np.stack(steps[::-1], axis=1)
+        sample, step = np.nonzero(table >= 0)
+        chosen = table[sample, step]
+        node = tree.decision_nodes[chosen]
+        first = tree.decision_offsets[node]
+        fan_out = tree.decision_offsets[node + 1] - first
+        start = np.cumsum(fan_out) - fan_out
+        segment = np.repeat(np.arange(sample.size), fan_out)
+        has_previous = np.zeros(sample.size, dtype=bool)
+        has_previous[1:] = sample[1:] == sample[:-1]
+        return Paths(
+            nodes.size,
+            *map(
+                torch.from_numpy,
+                (
+                    concatenate_ranges(first, fan_out),
+                    sample[segment],
+                    segment,
+                    start + chosen - first,
+                    sample,
+                    node,
+                    has_previous,
+                ),
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The ragged layout: one *segment* for each (sample, node on its way), one entry a decision.
+
+    Attributes
+    ----------
+    decision, row, segment : Tensor of shape (n_entries,)
+        Decision, sample and segment of each entry.
+    target, sample, node : Tensor of shape (n_segments,)
+        Entry of the decision that the label makes, sample, and branching position.
+    has_previous : Tensor of bool of shape (n_segments,)
+        Whether the segment before is an earlier node on the same way.
+    """
+
+    n_samples: int
+    decision: Tensor
+    row: Tensor
+    segment: Tensor
+    target: Tensor
+    sample: Tensor
+    node: Tensor
+    has_previous: Tensor
+
+    def to(self, device: torch.device) -> Paths:
+        """Return the same on another device, copied without waiting."""
+        tensors = (getattr(self, field.name) for field in fields(self)[1:])
+        return Paths(self.n_samples, *(item.to(device, non_blocking=True) for item in tensors))
+
+    def gather(self, values: Tensor) -> Tensor:
+        """Pick the entries from dense columns: (n, n_decisions) to (n_entries,)."""
+        return values[self.row, self.decision]
+
+    def segment_sum(self, values: Tensor) -> Tensor:
+        """Add up the entries of each segment."""
+        return values.new_zeros(self.sample.shape[0]).index_add(0, self.segment, values)
+
+    def sample_sum(self, values: Tensor) -> Tensor:
+        """Add up the segments of each sample; a sample without any gets 0."""
+        return values.new_zeros(self.n_samples).index_add(0, self.sample, values)
+
+    def log_softmax(self, logits: Tensor) -> Tensor:
+        """Normalise the entries of each segment to a distribution, in logs."""
+        highest = logits.new_full((self.sample.shape[0],), -torch.inf)
+        highest = highest.index_reduce(0, self.segment, logits.detach(), "amax")
+        shifted = logits - highest[self.segment]
+        return shifted - self.segment_sum(shifted.exp()).log()[self.segment]
