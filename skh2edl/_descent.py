@@ -1,0 +1,94 @@
+"""Walk evidence down a tree, for many samples at once.
+
+Decisions are numbered breadth first, so the decisions of one depth are one slice of columns and
+those before them on the way lie to the left. Samples are taken in blocks that fit the cache, in
+float64 whatever the dtype of the evidence: a path may hold a thousand factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ._tree import Tree
+
+FloatArray = npt.NDArray[Any]
+Matrix = npt.NDArray[np.float64]
+
+# A few blocks of this many numbers stay in a second-level cache; but each depth costs a handful
+# of numpy calls, which must not outweigh the numbers they work on.
+_BLOCK_SIZE = 1 << 15
+_BLOCK_SIZE_PER_LEVEL = 1 << 12
+
+
+class Descent:
+    """How to combine values along every way down one tree.
+
+    Parameters
+    ----------
+    tree : Tree
+        The tree.
+    base_rate : ndarray of shape (n_decisions,)
+        Sums to one at each branching node.
+    prior_weight : ndarray of shape (n_branching,)
+        Positive.
+    """
+
+    def __init__(self, tree: Tree, base_rate: Matrix, prior_weight: Matrix) -> None:
+        self.prior_weight = prior_weight
+        self.prior = prior_weight[tree.decision_nodes] * base_rate
+        self.starts = tree.decision_offsets[:-1]
+        self.nodes = tree.decision_nodes
+        self.last_decision = tree.last_decision
+        self.leaf_decisions = tree.last_decision[tree.leaf_nodes]
+        # The first branching node is above all others: no decision leads to it.
+        self.branching_decisions = tree.last_decision[tree.branching_nodes[1:]]
+        depths = tree.depths[tree.branching_nodes[tree.decision_nodes]]
+        bounds = [*np.flatnonzero(np.diff(depths, prepend=-1)).tolist(), depths.size]
+        self.levels = [
+            (low, high, tree.parent_decision[low:high]) for low, high in pairwise(bounds[1:])
+        ]
+
+    def blocks(self, evidence: FloatArray) -> Iterator[tuple[slice, Matrix, Matrix]]:
+        """Yield rows, their evidence and their Dirichlet strength S at each decision's node."""
+        n_samples, n_decisions = evidence.shape
+        size = max(_BLOCK_SIZE, _BLOCK_SIZE_PER_LEVEL * len(self.levels))
+        step = max(1, size // n_decisions)
+        for low in range(0, n_samples, step):
+            rows = slice(low, min(low + step, n_samples))
+            block = evidence[rows].astype(np.float64, order="C", copy=False)
+            yield rows, block, self.strength(block)
+
+    def strength(self, evidence: Matrix) -> Matrix:
+        """Return S, the evidence and the prior weight together, at each branching node."""
+        # The prior weight is added as a whole: b and u then sum to one even if W·a is rounded.
+        total = np.add.reduceat(evidence, self.starts, axis=1)
+        total += self.prior_weight
+        return total
+
+    def spread(self, values: Matrix) -> Matrix:
+        """Repeat a value per branching node for each of its children."""
+        return values.take(self.nodes, axis=1)
+
+    def conditional(self, evidence: Matrix, strength: Matrix) -> Matrix:
+        """Return p = α / S of each decision."""
+        alpha = evidence + self.prior
+        # Dividing by S, not multiplying by 1/S: no quotient is then above one by rounding.
+        alpha /= self.spread(strength)
+        return alpha
+
+    def multiply(self, factors: Matrix) -> Matrix:
+        """Replace each decision's factor by the product on the way to it, in place."""
+        for low, high, parents in self.levels:
+            factors[:, low:high] *= factors.take(parents, axis=1)
+        return factors
+
+    def add(self, terms: Matrix) -> Matrix:
+        """Replace each decision's term by the sum on the way to it, in place."""
+        for low, high, parents in self.levels:
+            terms[:, low:high] += terms.take(parents, axis=1)
+        return terms
