@@ -1,0 +1,140 @@
+"""DERM12345: dermatoscopic images of 40 kinds of skin lesion."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skh2edl.datasets._files import bad_line, check_images, find_root, read_table
+from skh2edl.datasets._hashing import unit_hash
+from skh2edl.datasets._record import ImageDataset
+from skh2edl.taxonomy import Taxonomy
+
+_NAME = "derm12345"
+_LEVELS = ("super_class", "main_class_1", "main_class_2", "label")
+_CLASS_COLUMNS = ("super_class", "malignancy", "main_class_1", "main_class_2", "label")
+_COLUMNS = ("image_id", "patient_id", *_CLASS_COLUMNS)
+_FOLDERS = {
+    "train": ("derm12345_train_part_1", "derm12345_train_part_2"),
+    "test": ("derm12345_test",),
+}
+_MALIGNANCY = {"benign": "benign", "malignant": "malignant", "indeterminate": "malignant"}
+
+
+def load_derm12345(
+    root: str | os.PathLike[str], *, val_fraction: float = 0.1, check: str = "exists"
+) -> ImageDataset:
+    """Load DERM12345: 12,345 dermatoscopic images, 40 kinds of lesion on four levels.
+
+    The tree is the one of the H²EDL paper: super class and malignancy together make a root of
+    four ("melanocytic benign", ...), where the indeterminate actinic keratosis is counted with
+    the malignant; below it main class 1, main class 2 and the label, which is unique where the
+    sub-class is not. Letter case, which differs from row to row, is ignored.
+
+    Parameters
+    ----------
+    root : path
+        The folder with ``derm12345_metadata_train.csv`` and ``derm12345_metadata_test.csv``, and
+        with the image folders.
+    val_fraction : float, default=0.1
+        Share of the patients in the official training part to hold out as "val". They are the
+        ones whose ids have the smallest hash: the same on every machine.
+    check : {"exists", "decode", "none"}, default="exists"
+        How closely to look at the image files: that each is there and not empty, that each can
+        be decoded, or not at all.
+
+    Returns
+    -------
+    ImageDataset
+        With the official test part; groups are patients, ids are image ids.
+
+    References
+    ----------
+    A. Yilmaz, S. P. Yasar, G. Gencoglan, B. Temelkuran, "DERM12345: A large, multisource
+    dermatoscopic skin lesion dataset with 40 subclasses", Scientific Data 11, 2024.
+
+    Examples
+    --------
+    >>> from skh2edl.datasets import load_derm12345
+    >>> record = load_derm12345("DERM12345")  # doctest: +SKIP
+    >>> record.taxonomy.path("bcc")  # doctest: +SKIP
+    ('nonmelanocytic malignant', 'keratinocytic', 'keratinocytic', 'bcc')
+    """
+    if not 0 <= val_fraction < 1:
+        raise ValueError(f"val_fraction must be at least 0 and below 1, got {val_fraction}.")
+    folder = find_root(root, (".",), "derm12345_metadata_train.csv", _NAME)
+    ids: list[str] = []
+    patients: list[str] = []
+    split: list[str] = []
+    paths: list[tuple[str, ...]] = []
+    files: list[Path] = []
+    licences: set[str] = set()
+    for part in ("train", "test"):
+        file = folder / f"derm12345_metadata_{part}.csv"
+        on_disk = _find_images(folder, part) if check != "none" else {}
+        for line, row in enumerate(read_table(file, _COLUMNS, _NAME), start=2):
+            image = row["image_id"].strip().removesuffix(".jpg")
+            path = _read_path(file, line, row)
+            expected = folder / _FOLDERS[part][0] / path[-1] / f"{image}.jpg"
+            ids.append(image)
+            # An unnamed patient is taken to have this image only.
+            patients.append(row["patient_id"].strip() or image)
+            split.append(part)
+            licences.add(row.get("copyright-license", "").strip())
+            paths.append(path)
+            files.append(on_disk.get(image, expected))
+    _check_one_path(folder, paths)
+
+    taxonomy = Taxonomy.from_paths(paths, level_names=_LEVELS)
+    groups = np.array(patients)
+    return ImageDataset(
+        name=_NAME,
+        images=check_images(files, check, _NAME),
+        labels=taxonomy.labels_from_paths(paths),
+        taxonomy=taxonomy,
+        split=_hold_out_patients(np.array(split, dtype="<U5"), groups, val_fraction),
+        ids=np.array(ids),
+        groups=groups,
+        licence="; ".join(sorted(licences - {""})) or "see the dataset's page",
+    )
+
+
+def _find_images(folder: Path, part: str) -> dict[str, Path]:
+    """Return image id -> file; which of the parts holds an image is written nowhere."""
+    return {
+        file.stem: file
+        for name in _FOLDERS[part]
+        for file in sorted((folder / name).rglob("*"))
+        if file.suffix.lower() == ".jpg"
+    }
+
+
+def _read_path(file: Path, line: int, row: dict[str, str]) -> tuple[str, ...]:
+    values = {column: "_".join(row[column].casefold().split()) for column in _CLASS_COLUMNS}
+    if not all(values.values()) or not row["image_id"].strip():
+        empty = [column for column in (*_CLASS_COLUMNS, "image_id") if not row[column].strip()]
+        bad_line(file, line, f"a value in the column(s) {empty}", "")
+    if values["malignancy"] not in _MALIGNANCY:
+        bad_line(file, line, f"a malignancy of {tuple(_MALIGNANCY)}", row["malignancy"])
+    top = f"{values['super_class']} {_MALIGNANCY[values['malignancy']]}"
+    return (top, values["main_class_1"], values["main_class_2"], values["label"])
+
+
+def _check_one_path(folder: Path, paths: list[tuple[str, ...]]) -> None:
+    known: dict[str, tuple[str, ...]] = {}
+    for path in paths:
+        if known.setdefault(path[-1], path) != path:
+            raise ValueError(
+                f"{folder}: the label {path[-1]!r} stands for both {known[path[-1]]} and {path} in "
+                "derm12345_metadata_{train,test}.csv. A label has one place in the tree: correct "
+                "those rows."
+            )
+
+
+def _hold_out_patients(split: NDArray, patients: NDArray, fraction: float) -> NDArray:
+    """Move the patients with the smallest hash from "train" to "val"."""
+    in_train = np.unique(patients[split == "train"])
+    order = np.argsort(unit_hash(in_train, purpose="validation"), kind="stable")
+    held_out = in_train[order[: round(fraction * len(in_train))]]
+    return np.where((split == "train") & np.isin(patients, held_out), "val", split)

@@ -1,0 +1,158 @@
+"""FGVC-Aircraft: ten thousand photographs of aircraft."""
+
+import os
+import shutil
+import tarfile
+import tempfile
+import zlib
+from contextlib import closing
+from pathlib import Path
+from urllib.request import urlopen
+
+import numpy as np
+
+from skh2edl.datasets._files import bad_line, check_images, find_root, read_lines
+from skh2edl.datasets._record import SPLITS, ImageDataset
+from skh2edl.taxonomy import Taxonomy
+
+URL = "https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz"
+
+_NAME = "fgvc_aircraft"
+_FOLDER = "fgvc-aircraft-2013b"
+_LEVELS = ("manufacturer", "family", "variant")
+_BANNER = 20  # pixels at the bottom that name the photographer
+
+
+def load_fgvc_aircraft(
+    root: str | os.PathLike[str], download: bool = False, *, check: str = "exists"
+) -> ImageDataset:
+    """Load FGVC-Aircraft: 10,000 images, 30 manufacturers > 70 families > 100 variants.
+
+    Every image carries a banner of 20 pixels at the bottom that names the photographer. The
+    record says so in its `crop`; files are not changed.
+
+    Parameters
+    ----------
+    root : path
+        The folder that holds ``fgvc-aircraft-2013b``, that folder, or the ``data`` inside it.
+    download : bool, default=False
+        Whether to fetch the archive (2.7 GB) into root where the dataset is not there yet.
+    check : {"exists", "decode", "none"}, default="exists"
+        How closely to look at the image files: that each is there and not empty, that each can
+        be decoded, or not at all.
+
+    Returns
+    -------
+    ImageDataset
+        With the official split, of which "train" and "val" together are the 6,667 images that
+        others train on; an image's id is its seven digits.
+
+    References
+    ----------
+    S. Maji, J. Kannala, E. Rahtu, M. Blaschko, A. Vedaldi, "Fine-grained visual classification
+    of aircraft", 2013.
+
+    Examples
+    --------
+    >>> from skh2edl.datasets import load_fgvc_aircraft
+    >>> load_fgvc_aircraft("data", download=True)  # doctest: +SKIP
+    ImageDataset('fgvc_aircraft': 10000 images (3334 train, 3333 val, 3333 test), 100 leaves)
+    """
+    root = Path(root).expanduser()
+    inside = (".", "data", f"{_FOLDER}/data")
+    marker = "images_variant_train.txt"
+    if download and not any((root / place / marker).is_file() for place in inside):
+        _download(root)
+    folder = find_root(root, inside, marker, _NAME)
+
+    ids: list[str] = []
+    split: list[str] = []
+    paths: list[tuple[str, ...]] = []
+    for part in SPLITS:
+        columns = {level: _read_list(folder / f"images_{level}_{part}.txt") for level in _LEVELS}
+        _check_same_images(folder, part, columns)
+        images = list(columns["variant"])
+        ids += images
+        split += [part] * len(images)
+        paths += [tuple(columns[level][image] for level in _LEVELS) for image in images]
+    _check_one_parent(folder, paths)
+
+    taxonomy = Taxonomy.from_paths(paths, level_names=_LEVELS)
+    files = [folder / "images" / f"{image}.jpg" for image in ids]
+    return ImageDataset(
+        name=_NAME,
+        images=check_images(files, check, _NAME),
+        labels=taxonomy.labels_from_paths(paths),
+        taxonomy=taxonomy,
+        split=np.array(split),
+        ids=np.array(ids),
+        licence="non-commercial research only; the photographers of airliners.net hold the rights",
+        crop=(0, 0, 0, _BANNER),
+    )
+
+
+def _read_list(file: Path) -> dict[str, str]:
+    """Return image id -> label, in the order of the file."""
+    labels: dict[str, str] = {}
+    for line, text in read_lines(file, _NAME):
+        # Names hold spaces themselves.
+        image, _, label = text.partition(" ")
+        if not (image.isdecimal() and label.strip()) or image in labels:
+            bad_line(file, line, "an image id not listed before, a space and a label", text)
+        labels[image] = label.strip()
+    return labels
+
+
+def _check_same_images(folder: Path, part: str, columns: dict[str, dict[str, str]]) -> None:
+    for level in _LEVELS[:2]:
+        odd = columns[level].keys() ^ columns["variant"].keys()
+        if odd:
+            raise ValueError(
+                f"{folder / f'images_{level}_{part}.txt'} and images_variant_{part}.txt must list "
+                f"the same images, and {len(odd)} are in one only, first {sorted(odd)[:5]}. One "
+                "may be half-downloaded: fetch the dataset again."
+            )
+
+
+def _check_one_parent(folder: Path, paths: list[tuple[str, ...]]) -> None:
+    for depth in (1, 2):
+        above: dict[str, str] = {}
+        for path in paths:
+            if above.setdefault(path[depth], path[depth - 1]) != path[depth - 1]:
+                raise ValueError(
+                    f"{folder}: the {_LEVELS[depth]} {path[depth]!r} lies under both "
+                    f"{above[path[depth]]!r} and {path[depth - 1]!r}, so the lists do not belong "
+                    "together. Fetch the dataset again."
+                )
+
+
+def _download(root: Path) -> None:
+    """Fetch and unpack the archive; nothing is left in root unless all of it arrived."""
+    if (root / _FOLDER).exists():
+        raise FileExistsError(
+            f"{root / _FOLDER} is there and lacks data/images_variant_train.txt: it was unpacked "
+            "in part. Remove it and try again."
+        )
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root) as scratch:
+        archive = Path(scratch, "archive.tar.gz")
+        with closing(urlopen(URL, timeout=60)) as source, archive.open("wb") as file:
+            shutil.copyfileobj(source, file)
+            expected = source.headers.get("Content-Length")
+        if expected is not None and archive.stat().st_size != int(expected):
+            raise OSError(
+                f"{URL} sent {archive.stat().st_size} of {expected} bytes. Try again later, or "
+                f"fetch it by other means and unpack it in {root}."
+            )
+        try:
+            with tarfile.open(archive) as bundle:
+                bundle.extractall(scratch, filter="data")
+        except (tarfile.TarError, EOFError, zlib.error) as error:
+            raise OSError(
+                f"{URL} sent an archive that cannot be unpacked ({error}). Try again later, or "
+                f"fetch it by other means and unpack it in {root}."
+            ) from error
+        unpacked = Path(scratch, _FOLDER)
+        if not unpacked.is_dir():
+            raise OSError(f"{URL} holds no folder {_FOLDER}, so it is not the official archive.")
+        unpacked.replace(root / _FOLDER)

@@ -1,0 +1,133 @@
+"""A table of image files and their labels."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from skh2edl._taxonomy_formats import is_blank
+from skh2edl.datasets._files import check_images, read_table
+from skh2edl.datasets._record import ImageDataset
+from skh2edl.taxonomy import Taxonomy
+
+
+def load_table(
+    table: str | os.PathLike[str] | Any,
+    *,
+    label_columns: Sequence[str],
+    image_column: str = "image",
+    split_column: str | None = None,
+    group_column: str | None = None,
+    id_column: str | None = None,
+    root: str | os.PathLike[str] | None = None,
+    taxonomy: Taxonomy | None = None,
+    check: str = "exists",
+) -> ImageDataset:
+    """Load images that a table lists, one row each.
+
+    Parameters
+    ----------
+    table : path or DataFrame
+        A comma-separated file in UTF-8 with a header, or a pandas DataFrame.
+    label_columns : sequence of str
+        Columns with the names of a path, from the top level down; they name the levels. A row
+        that is empty from some column on has an ancestor as its label. With a `taxonomy`, it may
+        be one column with labels as the taxonomy spells them.
+    image_column : str, default="image"
+        Column with the files.
+    split_column : str, default=None
+        Column with "train", "val" or "test". None puts every image in "train";
+        `ImageDataset.resplit` divides them.
+    group_column : str, default=None
+        Column that is equal for images of one subject. None means that each stands alone.
+    id_column : str, default=None
+        Column with unique names. None takes the image column.
+    root : path, default=None
+        The folder that files are relative to. None means the folder of the table, or for a
+        DataFrame the current one.
+    taxonomy : Taxonomy, default=None
+        The tree. None builds it from the label columns.
+    check : {"exists", "decode", "none"}, default="exists"
+        How closely to look at the image files: that each is there and not empty, that each can
+        be decoded, or not at all.
+
+    Returns
+    -------
+    ImageDataset
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skh2edl.datasets import load_table
+    >>> frame = pd.DataFrame(
+    ...     {"image": ["1.jpg", "2.jpg", "3.jpg"], "kind": ["cat", "cat", "dog"],
+    ...      "species": ["lion", "", "wolf"]}
+    ... )
+    >>> record = load_table(frame, label_columns=["kind", "species"], check="none")
+    >>> record.labels.tolist()
+    ['lion', 'cat', 'wolf']
+    """
+    if isinstance(label_columns, str):
+        label_columns = [label_columns]
+    if not label_columns:
+        raise ValueError("label_columns must name at least one column, got none.")
+    optional = [c for c in (split_column, group_column, id_column) if c is not None]
+    columns = [image_column, *label_columns, *optional]
+    rows, name, folder = _read(table, columns)
+    if root is not None:
+        folder = Path(root).expanduser()
+
+    images = [_text(row[image_column]) for row in rows]
+    if "" in images:
+        raise ValueError(
+            f"{name}: row {images.index('') + 1} has no file in the column {image_column!r}. "
+            "Fill it in or drop the row."
+        )
+    paths = [[_text(row[column]) for column in label_columns] for row in rows]
+    if taxonomy is None:
+        # An unlabelled row adds nothing to the tree, an empty column no level.
+        named = [path for path in paths if any(path)]
+        used = [
+            column
+            for column, names in zip(label_columns, zip(*named, strict=True), strict=True)
+            if any(names)
+        ]
+        taxonomy = Taxonomy.from_paths(named, level_names=label_columns[: len(used)])
+    if len(label_columns) == 1 and taxonomy.n_levels > 1:
+        nodes = taxonomy.resolve([path[0] or taxonomy.root_name for path in paths])
+        labels: Any = taxonomy.labels(nodes)
+    else:
+        labels = taxonomy.labels_from_paths(paths)
+
+    def column(key, default):
+        return default if key is None else [_text(row[key]) for row in rows]
+
+    ids = column(id_column, images)
+    return ImageDataset(
+        name=name,
+        images=check_images([folder / image for image in images], check, name),
+        labels=labels,
+        taxonomy=taxonomy,
+        split=column(split_column, ["train"] * len(rows)),
+        ids=ids,
+        groups=column(group_column, ids),
+    )
+
+
+def _read(table: Any, columns: list[str]) -> tuple[list[dict], str, Path]:
+    """Return the rows, the table's name and its folder."""
+    if isinstance(table, (str, os.PathLike)):
+        path = Path(table).expanduser()
+        return read_table(path, columns, path.stem), path.stem, path.parent
+    if not hasattr(table, "to_dict") or not hasattr(table, "columns"):
+        raise TypeError(f"table must be a path or a DataFrame, got {type(table).__name__}.")
+    missing = [column for column in columns if column not in table.columns]
+    if missing:
+        raise ValueError(
+            f"the table must have the column(s) {missing}, and has {list(table.columns)}."
+        )
+    return table.to_dict("records"), "table", Path()
+
+
+def _text(value: Any) -> str:
+    return "" if is_blank(value) else str(value).strip()
