@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import sys
 
+from .._validation import import_optional
+
 
 def main() -> None:
     """Run the ``skh2edl`` command with the arguments of the process."""
-    # Imported here, so that without the extra a user reads one sentence instead of a traceback.
+    # Without the extra a user reads one sentence instead of a traceback.
     try:
-        from .app import app
-    except ModuleNotFoundError as missing:
-        if missing.name not in {"rich", "typer"}:
-            raise
-        sys.exit(
-            f"The skh2edl command needs the package {missing.name!r}, which is not installed. "
-            "Install it with: pip install 'skh2edl[cli]'"
-        )
+        for package in ("typer", "rich.console"):
+            import_optional(package, extra="cli")
+    except ImportError as missing:
+        sys.exit(f"The skh2edl command cannot start. {missing}")
+    from .app import app
+
     # A terminal that cannot show a character gets a question mark, not an exception.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

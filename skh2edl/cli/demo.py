@@ -227,7 +227,7 @@ def show(console: Console) -> None:
         sides.add_row(
             Panel(escape(str(opinion.explain(0))), title="The opinion says", border_style="green"),
             Panel(
-                f"[bold]{escape(leaf)}, {probability:.0%}[/bold]\nand nothing about the rest",
+                f"[bold]{escape(leaf)}, {probability:.0%}[/bold]\none number for its best guess",
                 title="A flat softmax says",
                 border_style="red",
             ),
@@ -235,7 +235,9 @@ def show(console: Console) -> None:
         console.print(sides)
     console.print(
         "\nThe evidence here is written by hand, to show the mathematics; a network trained with "
-        "[bold]H2EDLClassifier[/bold] gives it from a picture. Vacuity is the share of belief not "
-        "committed at a node: not a probability of error.\n"
+        "[bold]H2EDLClassifier[/bold] gives it from a picture. Summed over a family, a flat "
+        "softmax's probabilities are the column prob., and often serve well; what it cannot say is "
+        "how much of them is belief and how much only the base rate. Vacuity is the share of "
+        "belief not committed at a node: not a probability of error.\n"
         "[bold]Next:[/bold] skh2edl --help"
     )
