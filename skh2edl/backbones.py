@@ -180,14 +180,15 @@ def _pretrained_config(name: str) -> dict[str, Any]:
         raise ValueError(
             f"backbone={name!r} is not a model of timm. {hint} timm.list_models() gives all names."
         )
-    config = timm.get_pretrained_cfg(name, allow_unregistered=True)
-    if config is None and "." in name:
+    try:
+        config = timm.get_pretrained_cfg(name)
+    except RuntimeError as error:
         architecture = name.split(".")[0]
         tags = timm.list_models(f"{architecture}.*", pretrained=True)
         raise ValueError(
             f"backbone={name!r} has a tag that timm does not know. Known: {', '.join(tags[:5])}. "
             f"{architecture!r} alone takes the default."
-        )
+        ) from error
     return config.to_dict() if config is not None else {}
 
 
@@ -448,8 +449,9 @@ def parameter_groups(
     >>> sorted({(group["lr_scale"], group["weight_decay"]) for group in groups})
     [(0.1, 0.0), (0.1, 0.05), (1.0, 0.0), (1.0, 0.05)]
     """
-    from timm import optim
+    from timm import optim as timm_optim
 
+    optim: Any = timm_optim  # timm marks no name of it as exported
     view: Any = _WithHead(backbone, head)
     if layer_decay is None:
         groups = optim.param_groups_weight_decay(

@@ -110,8 +110,11 @@ def check_pixels(size: tuple[int, int], max_pixels: int) -> None:
 
 def decode_file(path: str, min_side: int | None, max_pixels: int) -> Image.Image:
     """Read a file as upright RGB, scaled down while both sides stay >= `min_side`."""
-    if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe or device would block for ever
+    facts = os.stat(path)
+    if not stat.S_ISREG(facts.st_mode):  # a pipe or device would block for ever
         raise ValueError("it is not a regular file")
+    if facts.st_size == 0:
+        raise ValueError("the file is empty")
     try:
         image: Image.Image = Image.open(path, formats=known_formats())
     except Image.DecompressionBombError as error:
