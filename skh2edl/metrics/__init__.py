@@ -1,0 +1,50 @@
+"""Metrics of hierarchical answers: functions on labels, probabilities, opinions and a taxonomy."""
+
+from .calibration import ReliabilityCurve, level_adaptive_ece, level_ece, reliability_curve
+from .curves import (
+    OperatingCurve,
+    RiskCoverageCurve,
+    operating_area,
+    operating_curve,
+    risk_coverage_area,
+    risk_coverage_curve,
+)
+from .descent import oracle_descent, path_consistency
+from .levels import level_accuracy, level_balanced_accuracy, level_brier, level_nll
+from .severity import (
+    first_error_depth,
+    hierarchical_distance,
+    hierarchical_fscore,
+    hierarchical_precision,
+    hierarchical_recall,
+    kept_ancestor,
+    mistake_severity,
+    top_k_hierarchical_distance,
+)
+
+__all__ = [
+    "OperatingCurve",
+    "ReliabilityCurve",
+    "RiskCoverageCurve",
+    "first_error_depth",
+    "hierarchical_distance",
+    "hierarchical_fscore",
+    "hierarchical_precision",
+    "hierarchical_recall",
+    "kept_ancestor",
+    "level_accuracy",
+    "level_adaptive_ece",
+    "level_balanced_accuracy",
+    "level_brier",
+    "level_ece",
+    "level_nll",
+    "mistake_severity",
+    "operating_area",
+    "operating_curve",
+    "oracle_descent",
+    "path_consistency",
+    "reliability_curve",
+    "risk_coverage_area",
+    "risk_coverage_curve",
+    "top_k_hierarchical_distance",
+]

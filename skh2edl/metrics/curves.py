@@ -1,0 +1,342 @@
+"""What is won by answering less: risk against coverage, accuracy against information."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .._tree import IntArray
+from ..taxonomy import Taxonomy
+from ._inputs import (
+    FloatArray,
+    check_length,
+    check_weight,
+    label_nodes,
+    leaf_probabilities,
+    nan_with_warning,
+    node_probabilities,
+)
+from .calibration import top_confidence
+
+_CHUNK_ELEMENTS = 1 << 22
+
+
+class RiskCoverageCurve(NamedTuple):
+    """Share of wrong answers among the most confident.
+
+    Parameters
+    ----------
+    coverage : ndarray of shape (n_thresholds,)
+        Share of the samples that are answered, rising to 1.
+    risk : ndarray of shape (n_thresholds,)
+        Share of wrong answers among them.
+    threshold : ndarray of shape (n_thresholds,)
+        Least confidence that is answered, falling.
+    """
+
+    coverage: FloatArray
+    risk: FloatArray
+    threshold: FloatArray
+
+
+class OperatingCurve(NamedTuple):
+    """Accuracy and information of answers that climb the tree until they are likely enough.
+
+    Parameters
+    ----------
+    information : ndarray of shape (n_thresholds,)
+        Mean share of the label's information that the answer gives: 0 for the root, 1 for
+        the label itself.
+    accuracy : ndarray of shape (n_thresholds,)
+        Share of answers that do not contradict the label.
+    threshold : ndarray of shape (n_thresholds,)
+        Probability that an answer has to reach, falling; infinity where all answer the root.
+    """
+
+    information: FloatArray
+    accuracy: FloatArray
+    threshold: FloatArray
+
+
+def risk_coverage_curve(
+    y_true: Any,
+    y_proba: Any,
+    taxonomy: Taxonomy,
+    level: str | int = "leaf",
+    *,
+    confidence: npt.ArrayLike | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+    classes: Any = None,
+) -> RiskCoverageCurve:
+    """Compute the share of wrong answers when only the most confident samples are answered.
+
+    Parameters
+    ----------
+    y_true : sequence of labels of shape (n_samples,)
+        True labels, leaves or ancestors. A sample counts if its label reaches the level.
+    y_proba : array-like of shape (n_samples, n_leaves)
+        Probabilities of the leaves; the answer is the likeliest node of the level.
+    taxonomy : Taxonomy
+        The tree.
+    level : str or int, default="leaf"
+        Name or depth of the level.
+    confidence : array-like of shape (n_samples,), default=None
+        What ranks the samples, such as the negative vacuity; None takes the probability of the
+        answer. Equal confidences are answered together.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weight of each sample; None weighs all the same.
+    classes : sequence of labels, default=None
+        Columns of `y_proba`, as in :func:`level_accuracy`.
+
+    Returns
+    -------
+    curve : RiskCoverageCurve
+        The arrays `coverage`, `risk` and `threshold`; empty, with a warning, if no label
+        reaches the level.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.metrics import risk_coverage_curve
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> y_proba = [[0.2, 0.5, 0.3], [0.9, 0.1, 0.0]]  # dog, lynx, puma
+    >>> curve = risk_coverage_curve(["puma", "dog"], y_proba, tree)
+    >>> curve.coverage, curve.risk
+    (array([0.5, 1. ]), array([0. , 0.5]))
+    """
+    curve = _risk_coverage(y_true, y_proba, taxonomy, level, confidence, sample_weight, classes)
+    if not curve.coverage.size:
+        nan_with_warning("no sample whose label reaches the level")
+    return curve
+
+
+def risk_coverage_area(
+    y_true: Any,
+    y_proba: Any,
+    taxonomy: Taxonomy,
+    level: str | int = "leaf",
+    *,
+    confidence: npt.ArrayLike | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+    classes: Any = None,
+) -> float:
+    """Compute the area under the risk-coverage curve: the mean risk over all coverages.
+
+    Parameters
+    ----------
+    y_true, y_proba, taxonomy, level, confidence, sample_weight, classes
+        As in :func:`risk_coverage_curve`.
+
+    Returns
+    -------
+    area : float
+        Lower is better. NaN, with a warning, if no label reaches the level.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.metrics import risk_coverage_area
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> y_proba = [[0.2, 0.5, 0.3], [0.9, 0.1, 0.0]]  # dog, lynx, puma
+    >>> risk_coverage_area(["puma", "dog"], y_proba, tree)
+    0.25
+    """
+    curve = _risk_coverage(y_true, y_proba, taxonomy, level, confidence, sample_weight, classes)
+    if not curve.coverage.size:
+        return nan_with_warning("no sample whose label reaches the level")
+    return float(np.diff(curve.coverage, prepend=0) @ curve.risk)
+
+
+def operating_curve(
+    y_true: Any,
+    y_proba: Any,
+    taxonomy: Taxonomy,
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+    classes: Any = None,
+) -> OperatingCurve:
+    """Compute accuracy against information over all thresholds on the probability of a node.
+
+    At a threshold the answer is the most informative node that is more likely than it; among
+    equally informative ones the likeliest [1]_. The information of a node with m of the L
+    leaves is log(L / m). An answer off the true path keeps the information of the lowest common
+    ancestor.
+
+    Parameters
+    ----------
+    y_true : sequence of labels of shape (n_samples,)
+        True labels, leaves or ancestors; samples labelled with the root do not count.
+    y_proba : array-like of shape (n_samples, n_leaves)
+        Probabilities of the leaves, which are added up for each node.
+    taxonomy : Taxonomy
+        The tree.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weight of each sample; None weighs all the same.
+    classes : sequence of labels, default=None
+        Columns of `y_proba`, as in :func:`level_accuracy`.
+
+    Returns
+    -------
+    curve : OperatingCurve
+        The arrays `information`, `accuracy` and `threshold`, from all answers the root to all
+        answers leaves. Empty, with a warning, if no sample is labelled.
+
+    References
+    ----------
+    .. [1] J. Valmadre, "Hierarchical classification at multiple operating points",
+       NeurIPS 2022.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.metrics import operating_curve
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
+    >>> y_proba = [[0.1, 0.3, 0.6, 0.0]]  # fox, lynx, puma, wolf
+    >>> curve = operating_curve(["lynx"], y_proba, tree)
+    >>> curve.information, curve.accuracy, curve.threshold
+    (array([0. , 0.5, 0.5]), array([1., 1., 0.]), array([inf, 0.9, 0.6]))
+    """
+    curve = _operating(y_true, y_proba, taxonomy, sample_weight, classes)
+    if not curve.threshold.size:
+        nan_with_warning("no labelled sample")
+    return curve
+
+
+def operating_area(
+    y_true: Any,
+    y_proba: Any,
+    taxonomy: Taxonomy,
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+    classes: Any = None,
+) -> float:
+    """Compute the area under accuracy over information.
+
+    It runs from no information, where the root is always right, to the information of the most
+    specific answers; what they leave out counts as 0. Always right on the leaves gives 1.
+
+    Parameters
+    ----------
+    y_true, y_proba, taxonomy, sample_weight, classes
+        As in :func:`operating_curve`.
+
+    Returns
+    -------
+    area : float
+        Higher is better. NaN, with a warning, if no sample is labelled.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.metrics import operating_area
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
+    >>> y_proba = [[0.1, 0.3, 0.6, 0.0]]  # fox, lynx, puma, wolf
+    >>> operating_area(["lynx"], y_proba, tree)
+    0.5
+    """
+    curve = _operating(y_true, y_proba, taxonomy, sample_weight, classes)
+    if not curve.threshold.size:
+        return nan_with_warning("no labelled sample")
+    return float(np.trapezoid(curve.accuracy, curve.information))
+
+
+def _risk_coverage(
+    y_true: Any,
+    y_proba: Any,
+    tree: Taxonomy,
+    level: str | int,
+    confidence: Any,
+    sample_weight: Any,
+    classes: Any,
+) -> RiskCoverageCurve:
+    top, right, weight, counts = top_confidence(
+        y_true, y_proba, tree, level, sample_weight, classes
+    )
+    if confidence is not None:
+        given = np.asarray(confidence, dtype=np.float64)
+        if given.shape != counts.shape or not np.isfinite(given).all():
+            raise ValueError(
+                f"confidence must hold a finite number for each of the {counts.size} samples, got "
+                f"shape {given.shape}."
+            )
+        top = given[counts]
+    values, which = np.unique(-top, return_inverse=True)
+    mass = np.cumsum(np.bincount(which, weight, values.size))
+    wrong = np.cumsum(np.bincount(which, weight * ~right, values.size))
+    return RiskCoverageCurve(mass / (mass[-1] if mass.size else 1), wrong / mass, -values)
+
+
+def _operating(
+    y_true: Any, y_proba: Any, tree: Taxonomy, sample_weight: Any, classes: Any
+) -> OperatingCurve:
+    truth = label_nodes(y_true, tree)
+    leaves = leaf_probabilities(y_proba, tree, classes)
+    check_length(truth, leaves)
+    weight = check_weight(sample_weight, truth.size)
+    n_below = tree.leaf_stop - tree.leaf_start
+    counts = (n_below[truth] < tree.n_leaves) & (weight > 0)
+    truth, leaves, weight = truth[counts], leaves[counts], weight[counts]
+    if not truth.size:
+        empty = np.empty(0)
+        return OperatingCurve(empty, empty, empty)
+    # Pass-through nodes repeat their child: same leaves, same probability.
+    nodes = np.flatnonzero(tree.n_children != 1)
+    nodes = nodes[np.argsort(n_below[nodes], kind="stable")]
+    step = max(1, _CHUNK_ELEMENTS // nodes.size)
+    steps = [
+        _answer_steps(truth[low : low + step], leaves[low : low + step], nodes, tree)
+        for low in range(0, truth.size, step)
+    ]
+    sample = np.concatenate([part[0] + number * step for number, part in enumerate(steps)])
+    threshold, information, accuracy = (
+        np.concatenate([part[column] for part in steps]) for column in (1, 2, 3)
+    )
+    # All samples with the same threshold change their answer together.
+    values, which = np.unique(-threshold, return_inverse=True)
+    share = weight[sample] / weight.sum()
+    gained = np.bincount(which, share * information, values.size)
+    lost = np.bincount(which, share * accuracy, values.size)
+    return OperatingCurve(
+        np.append(0.0, np.cumsum(gained)),
+        1 + np.append(0.0, np.cumsum(lost)),
+        np.append(np.inf, -values),
+    )
+
+
+def _answer_steps(
+    truth: IntArray, leaves: FloatArray, nodes: IntArray, tree: Taxonomy
+) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+    """Find where each sample's answer changes as the threshold falls.
+
+    Returns sample, threshold, and by how much information and accuracy change there.
+    """
+    n_below = tree.leaf_stop - tree.leaf_start
+    probability = node_probabilities(leaves, tree)[:, nodes]
+    # One best node for each amount of information, from the leaves to just below the root.
+    _, first = np.unique(n_below[nodes], return_index=True)
+    groups = np.split(np.arange(nodes.size), first[1:])[:-1]
+    best = np.stack([columns[probability[:, columns].argmax(axis=1)] for columns in groups], axis=1)
+    likely = np.take_along_axis(probability, best, axis=1)
+    # A node is answered at some threshold if no more informative one is as likely.
+    beaten = np.maximum.accumulate(likely, axis=1)
+    answered = likely > np.concatenate([np.zeros((len(likely), 1)), beaten[:, :-1]], axis=1)
+    # Read from the root down: reversed, so that each step follows the less informative answer.
+    sample, column = np.nonzero(answered[:, ::-1])
+    column = len(groups) - 1 - column
+    answer = nodes[best[sample, column]]
+    meeting = tree.lowest_common_ancestor(truth[sample], answer)
+    all_information = np.log(tree.n_leaves / n_below)
+    information = all_information[meeting] / all_information[truth[sample]]
+    right = ((meeting == answer) | (meeting == truth[sample])).astype(np.float64)
+    # Before its first step a sample answers the root: right, and without information.
+    is_first = np.diff(sample, prepend=-1) > 0
+    before_information = np.where(is_first, 0.0, np.roll(information, 1))
+    before_right = np.where(is_first, 1.0, np.roll(right, 1))
+    return (
+        sample,
+        likely[sample, column],
+        information - before_information,
+        right - before_right,
+    )
