@@ -90,6 +90,10 @@ class ImageSource:
             digest.update(self._identity(int(row)))
         return digest.hexdigest()
 
+    def identity(self, position: int) -> str:
+        """Hash what identifies one image, wherever it stands in X."""
+        return hashlib.blake2b(self._identity(int(self._rows[position]))).hexdigest()
+
     def _read(self, row: int, min_side: int | None) -> Image.Image:
         raise NotImplementedError
 
