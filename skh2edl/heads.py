@@ -300,7 +300,9 @@ class OpinionTreeHead(TreeHead):
         """Return the loss of each sample."""
         logits = paths.gather(self.read_out(features))
         prior = self.prior[paths.decision]
-        alpha = self.evidence_function(logits) * self.log_scale.exp() + prior
+        evidence = self.evidence_function(logits) * self.log_scale.exp()
+        # As reported: a held-out label may pass through a node that no training label did.
+        alpha = evidence * self.supervised[paths.node][paths.segment] + prior
         strength = paths.segment_sum(alpha)
         probability = alpha / strength[paths.segment]
 
@@ -315,9 +317,7 @@ class OpinionTreeHead(TreeHead):
         if kl_weight > 0:
             is_target = torch.zeros_like(alpha, dtype=torch.bool)
             is_target[paths.target] = True
-            divergence = losses.misleading_evidence(
-                alpha, prior, is_target, paths.segment, paths.segment_sum
-            )
+            divergence = losses.misleading_evidence(alpha, prior, is_target, paths.segment_sum)
             if self.kl_per_child:
                 divergence = divergence / self.segments.fan_out[paths.node]
             risk = risk + kl_weight * divergence

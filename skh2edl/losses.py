@@ -7,12 +7,16 @@ prior ``W a`` (`prior`); `strength` is their sum S; ``y`` is one-hot at the targ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 SegmentSum = Callable[[Tensor], Tensor]
+
+# Above this the series below is exact to float64.
+_SERIES_FROM = 16.0
 
 
 def squared_risk(
@@ -49,7 +53,7 @@ def digamma_risk(alpha: Tensor, strength: Tensor, target: Tensor) -> Tensor:
 
 
 def misleading_evidence(
-    alpha: Tensor, prior: Tensor, is_target: Tensor, segment: Tensor, segment_sum: SegmentSum
+    alpha: Tensor, prior: Tensor, is_target: Tensor, segment_sum: SegmentSum
 ) -> Tensor:
     """Divergence of the evidence for wrong children from none, ``KL(Dir(alpha~) || Dir(W a))``.
 
@@ -61,16 +65,52 @@ def misleading_evidence(
         Concentrations and their prior part W a.
     is_target : Tensor of bool of shape (n_entries,)
         Which entries are true children; they contribute nothing of their own.
-    segment : Tensor of shape (n_entries,)
-        Segment of each entry.
     segment_sum : callable
         Adds up the entries of each segment.
     """
-    kept = torch.where(is_target, prior, alpha)
-    kept_strength, prior_strength = segment_sum(kept), segment_sum(prior)
-    spread = torch.digamma(kept) - torch.digamma(kept_strength)[segment]
-    terms = torch.lgamma(prior) - torch.lgamma(kept) + (kept - prior) * spread
-    return torch.lgamma(kept_strength) - torch.lgamma(prior_strength) + segment_sum(terms)
+    return dirichlet_divergence(torch.where(is_target, prior, alpha), prior, segment_sum)
+
+
+def dirichlet_divergence(alpha: Tensor, prior: Tensor, segment_sum: SegmentSum) -> Tensor:
+    """Return ``KL(Dir(alpha) || Dir(prior))``, sound in float32 for any concentration.
+
+    With ``g(x) = lnΓ(x) - x ψ(x) + x`` the textbook form equals ``t(Σ alpha, Σ prior) -
+    Σ t(alpha, prior)``, ``t(x, w) = g(x) - g(w) + w (ψ(x) - ψ(w))``: terms that grow like x and
+    cancel are gone, only terms that grow like log x are left.
+
+    Parameters
+    ----------
+    alpha, prior : Tensor of shape (n_entries,)
+        Concentrations.
+    segment_sum : callable
+        Adds up the entries of each segment.
+    """
+    whole = _divergence_term(segment_sum(alpha), segment_sum(prior))
+    return whole - segment_sum(_divergence_term(alpha, prior))
+
+
+def _divergence_term(x: Tensor, prior: Tensor) -> Tensor:
+    digammas = torch.digamma(x) - torch.digamma(prior)
+    return log_gamma_excess(x) - log_gamma_excess(prior) + prior * digammas
+
+
+def log_gamma_excess(x: Tensor) -> Tensor:
+    """Return ``lnΓ(x) - x ψ(x) + x``, which grows like -log(x) / 2, without cancellation.
+
+    Parameters
+    ----------
+    x : Tensor
+        Positive.
+    """
+    is_low = x < _SERIES_FROM
+    low, high = torch.where(is_low, x, 1.0), torch.where(is_low, _SERIES_FROM, x)
+    direct = torch.lgamma(low) - low * (torch.digamma(low) - 1)
+    inverse = 1 / high
+    square = inverse * inverse
+    # Stirling's series of lnΓ less x times that of ψ.
+    tail = 1 / 6 - square * (1 / 90 - square * (1 / 210 - square * (1 / 210 - square * (5 / 594))))
+    series = (math.log(2 * math.pi) + 1 - high.log()) / 2 + inverse * tail
+    return torch.where(is_low, direct, series)
 
 
 def rising_doubt(probability: Tensor, vacuity: Tensor, has_previous: Tensor) -> Tensor:

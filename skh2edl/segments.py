@@ -51,8 +51,8 @@ class TreeSegments(nn.Module):
             # Not saved: the taxonomy stands in the file already.
             self.register_buffer(name, torch.from_numpy(np.array(array)), persistent=False)
         # Decisions of one depth are one slice, because branching nodes are breadth first.
-        bounds = np.searchsorted(depths[taxonomy.decision_nodes], np.arange(depths[-1] + 2))
-        self._depth_slices = [(int(low), int(high)) for low, high in pairwise(bounds)]
+        starts = np.flatnonzero(np.diff(depths[taxonomy.decision_nodes], prepend=-1))
+        self._depth_slices = list(pairwise([*starts.tolist(), taxonomy.n_decisions]))
 
     node: Tensor
     parent: Tensor
@@ -72,8 +72,9 @@ class TreeSegments(nn.Module):
 
     def log_softmax(self, logits: Tensor) -> Tensor:
         """Normalise the columns of each node to a distribution, in logs."""
-        highest = logits.new_full((self.taxonomy.n_branching, logits.shape[0]), -torch.inf)
-        highest = highest.index_reduce(0, self.node, logits.detach().T, "amax").T
+        highest = logits.new_full((logits.shape[0], self.taxonomy.n_branching), -torch.inf)
+        index = self.node.expand(logits.shape[0], -1)
+        highest = highest.scatter_reduce(1, index, logits.detach(), "amax")
         shifted = logits - self.spread(highest)
         return shifted - self.spread(self.node_sum(shifted.exp()).log())
 
@@ -83,15 +84,11 @@ class TreeSegments(nn.Module):
 
     def sum_along_paths(self, values: Tensor) -> Tensor:
         """Add to each decision all decisions before it on the way from the root."""
-        sums: list[Tensor] = []
-        done = values.new_empty(values.shape[0], 0)
-        for low, high in self._depth_slices:
-            own, above = values[:, low:high], self.parent[low:high]
-            if low and high > low:
-                # Decisions may hang from any earlier depth, or from none under a pass-through.
-                own = own + torch.where(above >= 0, done[:, above.clamp(min=0)], 0)
-            sums.append(own)
-            done = torch.cat([done, own], dim=1)
+        (_, first), *deeper = self._depth_slices
+        # All others hang from the first branching node, at any later depth.
+        done = values[:, :first]
+        for low, high in deeper:
+            done = torch.cat([done, values[:, low:high] + done[:, self.parent[low:high]]], dim=1)
         return done
 
     def paths(self, targets: npt.ArrayLike) -> Paths:
@@ -180,6 +177,6 @@ class Paths:
     def log_softmax(self, logits: Tensor) -> Tensor:
         """Normalise the entries of each segment to a distribution, in logs."""
         highest = logits.new_full((self.sample.shape[0],), -torch.inf)
-        highest = highest.index_reduce(0, self.segment, logits.detach(), "amax")
+        highest = highest.scatter_reduce(0, self.segment, logits.detach(), "amax")
         shifted = logits - highest[self.segment]
         return shifted - self.segment_sum(shifted.exp()).log()[self.segment]
