@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from skh2edl import Taxonomy
-from skh2edl.datasets import ImageDataset, coarsen_labels, load_image_folder, load_table
+from skh2edl.datasets import LabelledImages, coarsen_labels, load_image_folder, load_table
 
 
 def save_image(path):
@@ -153,7 +153,7 @@ def test_tables_that_are_no_tables_are_refused(tmp_path):
 @pytest.fixture
 def zoo():
     tree = Taxonomy.from_paths([("cat", "lion"), ("cat", "lynx"), ("dog", "wolf")])
-    return ImageDataset(
+    return LabelledImages(
         name="zoo",
         images=np.arange(4 * 64, dtype=np.uint8).reshape(4, 8, 8),
         labels=np.array(["lion", "cat", "wolf", "lynx"]),
@@ -195,6 +195,11 @@ def test_arrays_are_opened_and_cropped_too(zoo):
     assert (np.asarray(zoo.open(1)) == zoo.images[1][2:5, 1:]).all()
 
 
+def test_pixels_have_no_files_to_crop(zoo, tmp_path):
+    with pytest.raises(TypeError, match="copies image files, and this record holds pixels"):
+        zoo.crop_files(tmp_path)
+
+
 def test_entries_must_match_the_images(zoo):
     for key, value in [("labels", ["lion"]), ("ids", ["a"] * 5), ("split", "train")]:
         fields = {
@@ -207,12 +212,12 @@ def test_entries_must_match_the_images(zoo):
             key: value,
         }
         with pytest.raises(ValueError, match=f"{key} must have one entry for each of the 4 images"):
-            ImageDataset(**fields)
+            LabelledImages(**fields)
 
 
 def test_a_new_split_holds_groups_together_and_meets_its_shares():
     n = 6000
-    record = ImageDataset(
+    record = LabelledImages(
         name="many",
         images=np.zeros((n, 1, 1), dtype=np.uint8),
         labels=np.repeat("a", n),

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import os
 import tarfile
 from urllib.request import urlopen
 
@@ -92,6 +93,22 @@ def test_the_banner_of_an_aircraft_is_cropped_and_the_file_is_not_changed(tmp_pa
     assert np.asarray(image)[:36].max() < 120  # white starts at row 40; JPEG blurs 8 x 8 blocks
     with Image.open(record.images[0]) as file:
         assert file.size == (40, 60)
+
+
+def test_cropped_copies_of_aircraft_are_written_once(tmp_path):
+    write_aircraft(tmp_path)
+    record = load_fgvc_aircraft(tmp_path)
+    copies = record.crop_files(tmp_path / "cropped")
+    assert copies.crop == (0, 0, 0, 0)
+    assert copies.labels.tolist() == record.labels.tolist()
+    assert copies.images[0] == str(tmp_path / "cropped" / "0034309.jpg")
+    difference = np.asarray(copies.open(0), int) - np.asarray(record.open(0), int)
+    assert np.abs(difference).max() <= 3  # JPEG once more
+    assert len(list((tmp_path / "cropped").iterdir())) == 5
+    written = [os.stat(path).st_mtime_ns for path in copies.images]
+    again = record.crop_files(tmp_path / "cropped")
+    assert [os.stat(path).st_mtime_ns for path in again.images] == written
+    assert again.crop_files(tmp_path / "twice") is again
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])

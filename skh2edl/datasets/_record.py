@@ -1,7 +1,9 @@
 """The one record that every loader returns."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +21,7 @@ _PER_IMAGE = ("images", "labels", "split", "ids", "groups")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ImageDataset:
+class LabelledImages:
     """Images with labels on a taxonomy, and what a fair experiment needs to know about them.
 
     The arrays are read-only: a record is shared between experiments, none may change it.
@@ -45,7 +47,8 @@ class ImageDataset:
         The terms under which the images may be used.
     crop : tuple of int, default=(0, 0, 0, 0)
         Pixels to cut off at the left, top, right and bottom before anything else, in the order
-        of ``PIL.ImageOps.crop``. Files on disk are not changed; `open` applies it.
+        of ``PIL.ImageOps.crop``. Loaders do not change the files: `open` applies it to one
+        image, and `crop_files` writes cropped copies of all.
     info : mapping of str to ndarray of shape (n, ...), default={}
         Whatever else is known about each image.
 
@@ -53,9 +56,9 @@ class ImageDataset:
     --------
     >>> import numpy as np
     >>> from skh2edl import Taxonomy
-    >>> from skh2edl.datasets import ImageDataset
+    >>> from skh2edl.datasets import LabelledImages
     >>> tree = Taxonomy.from_paths([("cat", "lion"), ("cat", "lynx"), ("dog",)])
-    >>> zoo = ImageDataset(
+    >>> zoo = LabelledImages(
     ...     name="zoo",
     ...     images=np.zeros((3, 8, 8), dtype=np.uint8),
     ...     labels=["lion", "cat", "dog"],
@@ -64,7 +67,7 @@ class ImageDataset:
     ...     ids=["a", "b", "c"],
     ... )
     >>> zoo
-    ImageDataset('zoo': 3 images (2 train, 1 test), 3 leaves)
+    LabelledImages('zoo': 3 images (2 train, 1 test), 3 leaves)
     >>> zoo.subset("train").labels.tolist()
     ['lion', 'cat']
     """
@@ -126,7 +129,7 @@ class ImageDataset:
     def __repr__(self):
         counts = ", ".join(f"{n} {split}" for split, n in self.counts.items() if n)
         return (
-            f"ImageDataset({self.name!r}: {len(self)} images ({counts}), "
+            f"LabelledImages({self.name!r}: {len(self)} images ({counts}), "
             f"{self.taxonomy.n_leaves} leaves)"
         )
 
@@ -135,7 +138,7 @@ class ImageDataset:
         """Images in each split."""
         return {split: int((self.split == split).sum()) for split in SPLITS}
 
-    def subset(self, *splits: str) -> "ImageDataset":
+    def subset(self, *splits: str) -> "LabelledImages":
         """Return the images of one or more splits, with the whole taxonomy.
 
         Parameters
@@ -145,7 +148,7 @@ class ImageDataset:
 
         Returns
         -------
-        ImageDataset
+        LabelledImages
         """
         unknown = [split for split in splits if split not in SPLITS]
         if unknown or not splits:
@@ -154,7 +157,7 @@ class ImageDataset:
             )
         return self.select(np.isin(self.split, splits))
 
-    def select(self, index: Any) -> "ImageDataset":
+    def select(self, index: Any) -> "LabelledImages":
         """Return some of the images.
 
         Parameters
@@ -164,7 +167,7 @@ class ImageDataset:
 
         Returns
         -------
-        ImageDataset
+        LabelledImages
         """
         if not isinstance(index, slice):
             index = np.asarray(index)
@@ -172,7 +175,7 @@ class ImageDataset:
         chosen["info"] = {key: values[index] for key, values in self.info.items()}
         return replace(self, **chosen)
 
-    def resplit(self, *, val: float = 0.1, test: float = 0.2) -> "ImageDataset":
+    def resplit(self, *, val: float = 0.1, test: float = 0.2) -> "LabelledImages":
         """Split anew by a hash of the group, for data that come without an official split.
 
         An image keeps its place when others are added or removed, and images of one group stay
@@ -185,7 +188,7 @@ class ImageDataset:
 
         Returns
         -------
-        ImageDataset
+        LabelledImages
         """
         if not (0 <= val <= 1 and 0 <= test <= 1 and val + test <= 1):
             raise ValueError(
@@ -214,3 +217,35 @@ class ImageDataset:
         else:
             image = Image.fromarray(np.ascontiguousarray(self.images[index]))
         return ImageOps.crop(image, self.crop) if any(self.crop) else image
+
+    def crop_files(self, folder: str | os.PathLike[str]) -> "LabelledImages":
+        """Write cropped copies of the image files, and return the record of the copies.
+
+        A copy that is there already is kept, so a second call, or one after an interruption,
+        only writes what is missing. Where there is nothing to crop, nothing is written.
+
+        Parameters
+        ----------
+        folder : path
+            Where to write, one file ``<id><suffix>`` for each image.
+
+        Returns
+        -------
+        LabelledImages
+            With the paths of the copies, and nothing left to crop.
+        """
+        if self.images.dtype.kind != "U":
+            raise TypeError("crop_files copies image files, and this record holds pixels.")
+        if not any(self.crop):
+            return self
+        copies = []
+        for index, (name, source) in enumerate(zip(self.ids, self.images, strict=True)):
+            copy = Path(folder, name).with_suffix(Path(source).suffix)
+            if not copy.is_file():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                # Under another name until complete, so that a half-written copy is never kept.
+                partial = copy.with_name(f".{os.getpid()}-{copy.name}")
+                self.open(index).save(partial, quality=95)
+                partial.replace(copy)
+            copies.append(str(copy))
+        return replace(self, images=np.array(copies), crop=(0, 0, 0, 0))

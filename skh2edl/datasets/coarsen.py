@@ -27,7 +27,7 @@ def coarsen_labels(
     labels : sequence of shape (n,)
         Labels of the taxonomy.
     ids : sequence of shape (n,)
-        Stable names of the samples, as in `ImageDataset.ids`.
+        Stable names of the samples, as in `LabelledImages.ids`.
     fraction : float
         Share to coarsen, between 0 and 1.
     level : str or int

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from skh2edl.datasets._files import bad_line, check_images, find_root, read_table
 from skh2edl.datasets._hashing import unit_hash
-from skh2edl.datasets._record import ImageDataset
+from skh2edl.datasets._record import LabelledImages
 from skh2edl.taxonomy import Taxonomy
 
 _NAME = "derm12345"
@@ -24,7 +24,7 @@ _MALIGNANCY = {"benign": "benign", "malignant": "malignant", "indeterminate": "m
 
 def load_derm12345(
     root: str | os.PathLike[str], *, val_fraction: float = 0.1, check: str = "exists"
-) -> ImageDataset:
+) -> LabelledImages:
     """Load DERM12345: 12,345 dermatoscopic images, 40 kinds of lesion on four levels.
 
     The tree is the one of the H²EDL paper: super class and malignancy together make a root of
@@ -46,7 +46,7 @@ def load_derm12345(
 
     Returns
     -------
-    ImageDataset
+    LabelledImages
         With the official test part; groups are patients, ids are image ids.
 
     References
@@ -88,7 +88,7 @@ def load_derm12345(
 
     taxonomy = Taxonomy.from_paths(paths, level_names=_LEVELS)
     groups = np.array(patients)
-    return ImageDataset(
+    return LabelledImages(
         name=_NAME,
         images=check_images(files, check, _NAME),
         labels=taxonomy.labels_from_paths(paths),

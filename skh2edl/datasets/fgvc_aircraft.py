@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import numpy as np
 
 from skh2edl.datasets._files import bad_line, check_images, find_root, read_lines
-from skh2edl.datasets._record import SPLITS, ImageDataset
+from skh2edl.datasets._record import SPLITS, LabelledImages
 from skh2edl.taxonomy import Taxonomy
 
 URL = "https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz"
@@ -25,11 +25,11 @@ _BANNER = 20  # pixels at the bottom that name the photographer
 
 def load_fgvc_aircraft(
     root: str | os.PathLike[str], download: bool = False, *, check: str = "exists"
-) -> ImageDataset:
+) -> LabelledImages:
     """Load FGVC-Aircraft: 10,000 images, 30 manufacturers > 70 families > 100 variants.
 
     Every image carries a banner of 20 pixels at the bottom that names the photographer. The
-    record says so in its `crop`; files are not changed.
+    record says so in its `crop`, and its method `crop_files` writes copies without the banner.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def load_fgvc_aircraft(
 
     Returns
     -------
-    ImageDataset
+    LabelledImages
         With the official split, of which "train" and "val" together are the 6,667 images that
         others train on; an image's id is its seven digits.
 
@@ -56,7 +56,7 @@ def load_fgvc_aircraft(
     --------
     >>> from skh2edl.datasets import load_fgvc_aircraft
     >>> load_fgvc_aircraft("data", download=True)  # doctest: +SKIP
-    ImageDataset('fgvc_aircraft': 10000 images (3334 train, 3333 val, 3333 test), 100 leaves)
+    LabelledImages('fgvc_aircraft': 10000 images (3334 train, 3333 val, 3333 test), 100 leaves)
     """
     root = Path(root).expanduser()
     inside = (".", "data", f"{_FOLDER}/data")
@@ -79,7 +79,7 @@ def load_fgvc_aircraft(
 
     taxonomy = Taxonomy.from_paths(paths, level_names=_LEVELS)
     files = [folder / "images" / f"{image}.jpg" for image in ids]
-    return ImageDataset(
+    return LabelledImages(
         name=_NAME,
         images=check_images(files, check, _NAME),
         labels=taxonomy.labels_from_paths(paths),

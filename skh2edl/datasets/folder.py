@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from skh2edl.datasets._files import check_images
-from skh2edl.datasets._record import ImageDataset
+from skh2edl.datasets._record import LabelledImages
 from skh2edl.taxonomy import Taxonomy
 
 _SPLIT_FOLDERS = {
@@ -27,7 +27,7 @@ def load_image_folder(
     *,
     level_names: tuple[str, ...] | None = None,
     check: str = "exists",
-) -> ImageDataset:
+) -> LabelledImages:
     """Load images from nested folders, which are the taxonomy.
 
     An image in an inner folder has that inner node as its label; one in root itself is
@@ -35,7 +35,7 @@ def load_image_folder(
     over. An empty folder is a class without images. Where all folders of root are called
     "train", "val" or "test" (or "training", "valid", "validation", "testing"), they are the
     split and the taxonomy begins inside; otherwise every image is in "train", and
-    `ImageDataset.resplit` divides them.
+    `LabelledImages.resplit` divides them.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def load_image_folder(
 
     Returns
     -------
-    ImageDataset
+    LabelledImages
         An image's id is its path below root, with "/" on every system.
 
     Examples
@@ -87,7 +87,7 @@ def load_image_folder(
             f"and found none in {len(nodes)} folder(s)."
         )
     taxonomy = Taxonomy.from_paths((node for node in nodes if node), level_names=level_names)
-    return ImageDataset(
+    return LabelledImages(
         name=folder.resolve().name,
         images=check_images(files, check, f"folder {folder.name}"),
         labels=taxonomy.labels_from_paths(paths),

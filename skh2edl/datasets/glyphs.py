@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from skh2edl._validation import import_optional
-from skh2edl.datasets._record import ImageDataset
+from skh2edl.datasets._record import LabelledImages
 from skh2edl.taxonomy import Taxonomy
 
 
@@ -70,7 +70,7 @@ def make_glyphs(
     ghost_level: str = "character",
     n_views: int = 1,
     random_state: int | np.random.Generator | np.random.RandomState | None = None,
-) -> ImageDataset:
+) -> LabelledImages:
     """Draw characters of several scripts, with doubt put where it is asked for.
 
     The taxonomy is script > kind > character: "Latin", "uppercase", "LATIN CAPITAL LETTER A".
@@ -115,7 +115,7 @@ def make_glyphs(
 
     Returns
     -------
-    ImageDataset
+    LabelledImages
         `images` of uint8 and shape (n_samples, image_size, image_size), dark on light; 70 % of
         the subjects are in "train", 10 % in "val" and 20 % in "test". `info` has, per image,
         "character", "font", "lookalikes" (how many other scripts draw this shape), "blur",
@@ -126,7 +126,7 @@ def make_glyphs(
     >>> from skh2edl.datasets import make_glyphs
     >>> glyphs = make_glyphs(300, random_state=0)
     >>> glyphs
-    ImageDataset('glyphs': 300 images (210 train, 30 val, 60 test), 197 leaves)
+    LabelledImages('glyphs': 300 images (210 train, 30 val, 60 test), 197 leaves)
     >>> glyphs.taxonomy.path("GREEK SMALL LETTER OMEGA")
     ('Greek', 'lowercase', 'GREEK SMALL LETTER OMEGA')
     >>> hard = make_glyphs(300, lookalike_fraction=1.0, blur=0.0, random_state=0)
@@ -166,7 +166,7 @@ def make_glyphs(
             rng,
         )
 
-    return ImageDataset(
+    return LabelledImages(
         name="glyphs",
         images=images,
         labels=inventory.names[character],

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from skh2edl.datasets._files import bad_line, check_images, find_root, read_lines, read_table
-from skh2edl.datasets._record import SPLITS, ImageDataset
+from skh2edl.datasets._record import SPLITS, LabelledImages
 from skh2edl.taxonomy import Taxonomy
 
 _NAME = "grocery_store"
@@ -14,7 +14,7 @@ _COLUMNS = ("Class Name (str)", "Class ID (int)", "Coarse Class Name (str)")
 _ICON = "Iconic Image Path (str)"
 
 
-def load_grocery_store(root: str | os.PathLike[str], *, check: str = "exists") -> ImageDataset:
+def load_grocery_store(root: str | os.PathLike[str], *, check: str = "exists") -> LabelledImages:
     """Load the Grocery Store dataset: 5,421 photographs, 3 groups > 43 coarse > 81 fine classes.
 
     The fine and coarse class of an image are the ones of its line in ``train.txt``, ``val.txt``
@@ -31,7 +31,7 @@ def load_grocery_store(root: str | os.PathLike[str], *, check: str = "exists") -
 
     Returns
     -------
-    ImageDataset
+    LabelledImages
         With the official split; an image's id is its path below root.
 
     References
@@ -43,7 +43,7 @@ def load_grocery_store(root: str | os.PathLike[str], *, check: str = "exists") -
     --------
     >>> from skh2edl.datasets import load_grocery_store
     >>> load_grocery_store("GroceryStoreDataset")  # doctest: +SKIP
-    ImageDataset('grocery_store': 5421 images (2640 train, 296 val, 2485 test), 81 leaves)
+    LabelledImages('grocery_store': 5421 images (2640 train, 296 val, 2485 test), 81 leaves)
     """
     folder = find_root(root, (".", "dataset"), "classes.csv", _NAME)
     classes = _read_classes(folder / "classes.csv")
@@ -54,7 +54,7 @@ def load_grocery_store(root: str | os.PathLike[str], *, check: str = "exists") -
             paths.append(path)
             split.append(part)
     taxonomy = _make_taxonomy(classes, paths)
-    return ImageDataset(
+    return LabelledImages(
         name=_NAME,
         images=check_images([folder / image for image in ids], check, _NAME),
         labels=taxonomy.labels_from_paths(paths),

@@ -7,7 +7,7 @@ from typing import Any
 
 from skh2edl._taxonomy_formats import is_blank
 from skh2edl.datasets._files import check_images, read_table
-from skh2edl.datasets._record import ImageDataset
+from skh2edl.datasets._record import LabelledImages
 from skh2edl.taxonomy import Taxonomy
 
 
@@ -22,7 +22,7 @@ def load_table(
     root: str | os.PathLike[str] | None = None,
     taxonomy: Taxonomy | None = None,
     check: str = "exists",
-) -> ImageDataset:
+) -> LabelledImages:
     """Load images that a table lists, one row each.
 
     Parameters
@@ -37,7 +37,7 @@ def load_table(
         Column with the files.
     split_column : str, default=None
         Column with "train", "val" or "test". None puts every image in "train";
-        `ImageDataset.resplit` divides them.
+        `LabelledImages.resplit` divides them.
     group_column : str, default=None
         Column that is equal for images of one subject. None means that each stands alone.
     id_column : str, default=None
@@ -53,7 +53,7 @@ def load_table(
 
     Returns
     -------
-    ImageDataset
+    LabelledImages
 
     Examples
     --------
@@ -103,7 +103,7 @@ def load_table(
         return default if key is None else [_text(row[key]) for row in rows]
 
     ids = column(id_column, images)
-    return ImageDataset(
+    return LabelledImages(
         name=name,
         images=check_images([folder / image for image in images], check, name),
         labels=labels,
