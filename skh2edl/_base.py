@@ -1,0 +1,650 @@
+"""What all our classifiers share: fit, predict, predict_proba, levels."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import joblib
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state, compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+
+from ._validation import (
+    CallbackSupportMixin,
+    Interval,
+    StrOptions,
+    check_sample_weight,
+    validate_data,
+    with_callbacks,
+)
+from .backbones import Backbone, create_backbone
+from .checkpoints import CheckpointFile, fingerprint, hash_weights
+from .feature_cache import frozen_features
+from .heads import TreeHead
+from .images import image_source, make_transform
+from .metrics import level_accuracy
+from .network import Network
+from .samples import FeatureSamples, ImageSamples, Samples
+from .selection import make_selection, split_validation
+from .solvers import minimize_head, standardize_features
+from .taxonomy import Taxonomy
+from .training import Recipe, resolve_precision, train
+
+HeldOut = tuple[Samples, npt.NDArray[Any]]
+
+# What does not change the result of a fit: a run may be resumed with other values of these.
+_NOT_IN_IDENTITY = {
+    "taxonomy",
+    "checkpoint_dir",
+    "memory",
+    "n_workers",
+    "verbose",
+    "warm_start",
+    "accelerator",
+    "devices",
+    "strategy",
+}
+
+
+class TreeClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+    """Base of the classifiers: everything but the head."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "taxonomy": [Taxonomy, None],
+        "backbone": [str, None],
+        "weights": [str, os.PathLike, None],
+        "finetune": [StrOptions({"full", "head"})],
+        "image_size": [Interval(Integral, 1, None, closed="left"), tuple, None],
+        "augmentation": [str, dict, None],
+        "on_bad_image": [StrOptions({"error", "skip"})],
+        "standardize": ["boolean"],
+        "solver": [StrOptions({"auto", "lbfgs", "adamw"})],
+        "l2": [Interval(Real, 0, None, closed="left"), None],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "max_epochs": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "warmup_epochs": [Interval(Real, 0, None, closed="left")],
+        "layer_decay": [Interval(Real, 0, 1, closed="right"), None],
+        "backbone_lr_scale": [Interval(Real, 0, None, closed="neither")],
+        "clip_norm": [Interval(Real, 0, None, closed="neither"), None],
+        "ema_decay": [Interval(Real, 0, 1, closed="neither"), None],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
+        "selection": [str, callable],
+        "patience": [Interval(Integral, 1, None, closed="left"), None],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "warm_start": ["boolean"],
+        "checkpoint_dir": [str, os.PathLike, None],
+        "memory": [str, joblib.Memory, None],
+        "n_workers": [Interval(Integral, 0, None, closed="left"), None],
+        "accelerator": [str],
+        "devices": [str, Integral, list],
+        "strategy": [str],
+        "precision": [
+            StrOptions({"auto", "32-true", "bf16-mixed", "16-mixed"}),
+        ],
+        "compile": ["boolean"],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    taxonomy: Taxonomy | None
+    backbone: str | None
+    weights: str | os.PathLike[str] | None
+
+    # What a method decides ---------------------------------------------------------------------
+
+    def _make_head(
+        self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
+    ) -> TreeHead:
+        """Make the method's head.
+
+        Parameters
+        ----------
+        taxonomy : Taxonomy
+            The tree.
+        n_features : int
+            Length of the feature.
+        label_weight : ndarray of shape (n_nodes,)
+            Total weight of the training labels at or below each node.
+        """
+        raise NotImplementedError
+
+    # Fit -----------------------------------------------------------------------------------------
+
+    @with_callbacks
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Self:
+        """Fit the classifier.
+
+        Parameters
+        ----------
+        X : images or array-like of shape (n_samples, n_features)
+            With a backbone: file paths, a uint8 array (n, H, W, 3) or (n, H, W), or a list of PIL
+            images or such arrays. Without: features.
+        y : array-like of shape (n_samples,)
+            Labels: leaves or ancestors; the root's label means "unlabelled".
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples; None means 1.
+        groups : array-like of shape (n_samples,), default=None
+            Such as patients: a group is never on both sides of the validation split.
+        X_val, y_val : default=None
+            Validation data, instead of a `validation_fraction` of the training data.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        context = None
+        if hasattr(self, "_init_callback_context"):
+            context = self._init_callback_context(max_subtasks=None)
+            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        previous = getattr(self, "network_", None) if self.warm_start else None
+        self._fit(X, y, sample_weight, groups, (X_val, y_val), previous, context)
+        if context is not None:
+            context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Train one more epoch on some samples.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in :meth:`fit`.
+        classes : array-like, default=None
+            All classes, needed in the first call if there is no taxonomy.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        previous = getattr(self, "network_", None)
+        if previous is None and self.taxonomy is None and classes is not None:
+            self.taxonomy_ = Taxonomy.flat(np.unique(classes))
+        elif previous is None and self.taxonomy is None:
+            raise ValueError(
+                "classes must be passed on the first call to partial_fit when taxonomy=None, "
+                "because later samples may hold other classes."
+            )
+        self._fit(X, y, sample_weight, None, (None, None), previous, None, one_epoch=True)
+        return self
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        groups: Any,
+        validation: tuple[Any, Any],
+        previous: Network | None,
+        context: Any,
+        one_epoch: bool = False,
+    ) -> None:
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        backbone = self._make_backbone(seed) if previous is None else previous.backbone
+        samples, usable = self._read_X(X, backbone, reset=previous is None)
+        labels = self._check_y(y, len(samples))
+        taxonomy = self._resolve_taxonomy(labels, previous is not None or one_epoch)
+        targets = taxonomy.resolve(labels)
+        weight = np.where(usable, self._check_weight(sample_weight, labels, X), 0.0)
+        _check_usable(targets, weight)
+        by_epochs = one_epoch or self.solver == "adamw" or isinstance(samples, ImageSamples)
+        held_out = None
+        if by_epochs and not one_epoch:
+            rows, held_out = self._hold_out(
+                samples, targets, labels, groups, validation, backbone, seed
+            )
+            samples, targets, weight = samples.subset(rows), targets[rows], weight[rows]
+
+        self.taxonomy_ = taxonomy
+        self.classes_ = taxonomy.sorted_leaf_labels
+        if previous is None:
+            counts = np.bincount(targets, weight, minlength=taxonomy.n_nodes)
+            network = self._make_network(backbone, samples, taxonomy.sum_below(counts))
+            if isinstance(samples, FeatureSamples) and self.standardize:
+                standardize_features(network, samples.features, weight)
+        else:
+            network = previous
+        if by_epochs:
+            recipe = self._recipe(seed, one_epoch)
+            self._train(network, samples, targets, weight, held_out, recipe, context)
+        else:
+            self._minimize(network, samples, targets, weight)
+        self.network_ = network.eval()
+
+    def _minimize(
+        self,
+        network: Network,
+        samples: Samples,
+        targets: npt.NDArray[np.int64],
+        weight: npt.NDArray[np.float64],
+    ) -> None:
+        assert isinstance(samples, FeatureSamples)
+        values = minimize_head(
+            network,
+            samples.features,
+            targets,
+            weight,
+            l2=self.l2,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            verbose=self.verbose,
+        )
+        self.n_iter_ = len(values)
+        self.history_ = {"iteration": list(range(len(values))), "objective": values}
+
+    def _train(
+        self,
+        network: Network,
+        samples: Samples,
+        targets: npt.NDArray[np.int64],
+        weight: npt.NDArray[np.float64],
+        held_out: HeldOut | None,
+        recipe: Recipe,
+        context: Any,
+    ) -> None:
+        checkpoint = None
+        if self.checkpoint_dir is not None:
+            identity = self._identity(network, samples, targets, weight, held_out)
+            checkpoint = CheckpointFile(self.checkpoint_dir, identity)
+        progress = train(
+            network,
+            samples.training_loader(self.batch_size, recipe.seed),
+            targets,
+            weight,
+            recipe,
+            describe=samples.describe,
+            validate=None if held_out is None else self._make_validate(held_out),
+            checkpoint=checkpoint,
+            on_epoch=None if context is None else self._make_on_epoch(context),
+        )
+        self.n_iter_ = len(progress.history)
+        self.history_ = {
+            key: [record[key] for record in progress.history] for key in progress.history[0]
+        }
+        if held_out is not None:
+            self.best_epoch_, self.best_score_ = progress.best_epoch, progress.best_score
+
+    # Steps of a fit --------------------------------------------------------------------------
+
+    def _make_backbone(self, seed: int) -> Backbone | None:
+        if self.backbone is None:
+            return None
+        backbone = create_backbone(
+            self.backbone, self.weights, image_size=self.image_size, seed=seed
+        )
+        return backbone.freeze(self.finetune == "head")
+
+    def _make_network(
+        self, backbone: Backbone | None, samples: Samples, label_weight: npt.NDArray[np.float64]
+    ) -> Network:
+        n_features = self.n_features_in_ if backbone is None else backbone.n_features
+        network = Network(backbone, self._make_head(self.taxonomy_, n_features, label_weight))
+        if isinstance(samples, FeatureSamples) and samples.features.dtype == np.float64:
+            network.double()
+        return network
+
+    def _read_X(
+        self, X: Any, backbone: Backbone | None, reset: bool
+    ) -> tuple[Samples, npt.NDArray[np.bool_]]:
+        """Return the samples, as features where the backbone is frozen, and which are usable."""
+        if backbone is None:
+            dtypes = [np.float64, np.float32]
+            features = validate_data(self, X, dtype=dtypes, reset=reset, ensure_min_samples=1)
+            return FeatureSamples(np.ascontiguousarray(features)), np.ones(len(features), bool)
+        images = ImageSamples(
+            image_source(X),
+            make_transform(backbone.data_config),
+            make_transform(backbone.data_config, self.augmentation),
+            batch_size=self.batch_size,
+            n_workers=self.n_workers,
+            on_bad_image=self.on_bad_image,
+            verbose=self.verbose,
+        )
+        if len(images) == 0:
+            raise ValueError("Found array with 0 sample(s): X holds no image. Give at least one.")
+        if self.finetune == "full":
+            return images, np.ones(len(images), bool)
+        features = frozen_features(
+            backbone,
+            images,
+            memory=self.memory,
+            device=self._device(),
+            precision=resolve_precision(self.precision),
+            verbose=self.verbose,
+        )
+        bad: npt.NDArray[np.bool_] = np.isnan(features).any(axis=1)
+        return FeatureSamples(np.where(bad[:, None], np.float32(0), features)), ~bad
+
+    def _check_y(self, y: Any, n_samples: int) -> npt.NDArray[Any]:
+        if y is None:
+            raise ValueError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
+                "is None."
+            )
+        labels = _as_label_array(y)
+        if len(labels) != n_samples:
+            raise ValueError(
+                f"X holds {n_samples} samples and y {len(labels)} labels; they must be as many "
+                "(inconsistent numbers of samples)."
+            )
+        return labels
+
+    def _resolve_taxonomy(self, labels: npt.NDArray[Any], keep: bool) -> Taxonomy:
+        known: Taxonomy | None = getattr(self, "taxonomy_", None) if keep else None
+        if known is not None:
+            if self.taxonomy is not None and self.taxonomy != known:
+                raise ValueError(
+                    "The taxonomy differs from that of the earlier fit, so training cannot go on. "
+                    "Set warm_start=False, or fit a new classifier."
+                )
+            return known
+        if self.taxonomy is not None:
+            return self.taxonomy
+        check_classification_targets(labels)
+        classes = np.unique(labels)
+        if len(classes) < 2:
+            raise ValueError(
+                f"y holds one class, {classes[0]!r}, but a classifier needs at least two classes. "
+                "Give samples of another class, or a taxonomy that names it."
+            )
+        return Taxonomy.flat(classes.tolist())
+
+    def _check_weight(
+        self, sample_weight: Any, labels: npt.NDArray[Any], X: Any
+    ) -> npt.NDArray[np.float64]:
+        rows = np.empty((len(labels), 1))
+        weight = check_sample_weight(
+            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
+        )
+        if self.class_weight is not None:
+            weight = weight * compute_sample_weight(self.class_weight, labels)
+        checked: npt.NDArray[np.float64] = weight
+        return checked
+
+    def _hold_out(
+        self,
+        samples: Samples,
+        targets: npt.NDArray[np.int64],
+        labels: npt.NDArray[Any],
+        groups: Any,
+        validation: tuple[Any, Any],
+        backbone: Backbone | None,
+        seed: int,
+    ) -> tuple[npt.NDArray[np.int64], HeldOut | None]:
+        """Return the rows to train on, and the samples and labels that select the epoch."""
+        everything = np.arange(len(samples))
+        X_val, y_val = validation
+        if (X_val is None) != (y_val is None):
+            raise ValueError("Give both X_val and y_val, or neither.")
+        if X_val is not None:
+            held_out, _ = self._read_X(X_val, backbone, reset=False)
+            return everything, (held_out, self._check_y(y_val, len(held_out)))
+        if self.validation_fraction is None:
+            return everything, None
+        if groups is not None:
+            groups = column_or_1d(groups)
+            check_consistent_length(targets, groups)
+        rows, held = split_validation(targets, groups, self.validation_fraction, seed)
+        return rows, (samples.subset(held), labels[held])
+
+    def _recipe(self, seed: int, one_epoch: bool) -> Recipe:
+        return Recipe(
+            max_epochs=1 if one_epoch else self.max_epochs,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            warmup_epochs=0.0 if one_epoch else self.warmup_epochs,
+            layer_decay=self.layer_decay,
+            backbone_lr_scale=self.backbone_lr_scale,
+            clip_norm=self.clip_norm,
+            ema_decay=self.ema_decay,
+            patience=self.patience,
+            accelerator=self.accelerator,
+            devices=self.devices,
+            strategy=self.strategy,
+            precision=self.precision,
+            compile=self.compile,
+            seed=seed,
+            verbose=self.verbose,
+        )
+
+    def _make_validate(
+        self, held_out: HeldOut
+    ) -> Callable[[Network, torch.device], dict[str, float]]:
+        samples, labels = held_out
+        score = make_selection(self.selection, labels, self.taxonomy_)
+
+        def validate(network: Network, device: torch.device) -> dict[str, float]:
+            log_leaves = samples.read(network, "leaf_log_probability", device)
+            readable = ~np.isnan(log_leaves).any(axis=1)
+            proba = np.exp(log_leaves.astype(np.float64))[:, self.taxonomy_.leaf_order]
+            proba[~readable] = 1 / proba.shape[1]
+            return {"val_score": float(score(proba))}
+
+        return validate
+
+    def _make_on_epoch(self, context: Any) -> Callable[[Network, dict[str, float]], bool]:
+        def on_epoch(network: Network, record: dict[str, float]) -> bool:
+            epoch = context.subcontext(task_name="epoch")
+            epoch.call_on_fit_task_begin(estimator=self)
+            state = {
+                "network_": network,
+                "taxonomy_": self.taxonomy_,
+                "classes_": self.classes_,
+            }
+            return bool(
+                epoch.call_on_fit_task_end(
+                    estimator=self, reconstruction_attributes=lambda: copy.deepcopy(state)
+                )
+            )
+
+        return on_epoch
+
+    def _identity(
+        self,
+        network: Network,
+        samples: Samples,
+        targets: npt.NDArray[np.int64],
+        weight: npt.NDArray[np.float64],
+        held_out: HeldOut | None,
+    ) -> dict[str, str]:
+        """Hash what a checkpoint must have in common with the fit that goes on from it."""
+        parameters = {
+            name: value
+            for name, value in self.get_params(deep=False).items()
+            if name not in _NOT_IN_IDENTITY
+        }
+        validation = "" if held_out is None else held_out[0].fingerprint()
+        return {
+            "parameters": fingerprint(parameters),
+            "data": fingerprint(samples.fingerprint(), validation),
+            "labels": fingerprint(targets, [] if held_out is None else held_out[1].tolist()),
+            "weights of samples": fingerprint(weight),
+            "taxonomy": fingerprint(self.taxonomy_.to_json()),
+            "initial weights": hash_weights(network),
+        }
+
+    # Predict -------------------------------------------------------------------------------------
+
+    def _device(self) -> torch.device:
+        if self.accelerator == "cpu" or not torch.cuda.is_available():
+            return torch.device("cpu")
+        return torch.device("cuda")
+
+    def _read(self, X: Any, output: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Return what a method of the head says of every sample, and which were readable."""
+        check_is_fitted(self, "network_")
+        samples, usable = self._read_X(X, self.network_.backbone, reset=False)
+        device = self._device()
+        try:
+            values = samples.read(self.network_.to(device), output, device)
+        finally:
+            # On the CPU between calls: a pickled or forked estimator holds no device.
+            self.network_.to("cpu")
+        return values, usable & ~np.isnan(values).any(axis=1)
+
+    def _unknown_leaf_probability(self) -> npt.NDArray[np.float64]:
+        """Return what is said of an image that could not be read: nothing, in tree order."""
+        return np.full(self.taxonomy_.n_leaves, 1 / self.taxonomy_.n_leaves)
+
+    def _log_leaves(self, X: Any) -> npt.NDArray[Any]:
+        """Return log P of each leaf in tree order."""
+        log_leaves, readable = self._read(X, "leaf_log_probability")
+        log_leaves[~readable] = np.log(self._unknown_leaf_probability())
+        return log_leaves
+
+    def predict_log_proba(self, X: Any) -> npt.NDArray[Any]:
+        """Return the logarithm of the probability of each leaf.
+
+        Parameters
+        ----------
+        X : images or array-like
+            As in :meth:`fit`. An image that cannot be read, with ``on_bad_image="skip"``, gets
+            what the classifier says knowing nothing.
+
+        Returns
+        -------
+        log_proba : ndarray of shape (n_samples, n_leaves)
+            Columns in the order of `classes_`.
+        """
+        return self._log_leaves(X)[:, self.taxonomy_.leaf_order]
+
+    def predict_proba(self, X: Any) -> npt.NDArray[Any]:
+        """Return the probability of each leaf.
+
+        Parameters
+        ----------
+        X : images or array-like
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_leaves)
+            Columns in the order of `classes_`.
+        """
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the most probable leaf of each sample.
+
+        Parameters
+        ----------
+        X : images or array-like
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+        """
+        best = self.predict_log_proba(X).argmax(axis=1)
+        return np.array(self.classes_[best])
+
+    def predict_proba_level(self, X: Any, level: str | int) -> npt.NDArray[Any]:
+        """Return the probability of each node of a level.
+
+        Parameters
+        ----------
+        X : images or array-like
+            As in :meth:`predict_log_proba`.
+        level : str or int
+            Name or depth of the level.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_nodes_of_level)
+            Columns in the order of ``taxonomy_.level(level)``.
+        """
+        check_is_fitted(self, "network_")
+        # The nodes of a level cover all leaves in tree order, one range each.
+        starts = self.taxonomy_.leaf_start[self.taxonomy_.level_nodes(level)]
+        return np.add.reduceat(np.exp(self._log_leaves(X)), starts, axis=1)
+
+    def predict_level(self, X: Any, level: str | int) -> npt.NDArray[Any]:
+        """Return the most probable node of a level for each sample.
+
+        Parameters
+        ----------
+        X : images or array-like
+            As in :meth:`predict_log_proba`.
+        level : str or int
+            Name or depth of the level.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+        """
+        best = self.predict_proba_level(X, level).argmax(axis=1)
+        return np.array(self.taxonomy_.level(level))[best]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of samples whose leaf is right, among those labelled with a leaf.
+
+        Parameters
+        ----------
+        X : images or array-like
+            As in :meth:`predict_log_proba`.
+        y : array-like of shape (n_samples,)
+            Labels; those that end above the leaves are left out.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples.
+
+        Returns
+        -------
+        accuracy : float
+        """
+        labels = self._check_y(y, len(y))
+        return level_accuracy(
+            labels, self.predict(X), self.taxonomy_, "leaf", sample_weight=sample_weight
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        has_rows = self.backbone is None
+        tags.input_tags.two_d_array = has_rows
+        tags.input_tags.three_d_array = not has_rows
+        tags.input_tags.string = not has_rows
+        return tags
+
+
+def _as_label_array(y: Any) -> npt.NDArray[Any]:
+    """Return labels as a 1-D array; path tuples stay whole."""
+    if isinstance(y, (list, tuple)) and any(isinstance(label, tuple) for label in y):
+        labels = np.empty(len(y), dtype=object)
+        labels[:] = y
+        return labels
+    labels = np.asarray(column_or_1d(y, warn=True))
+    return labels
+
+
+def _check_usable(targets: npt.NDArray[np.int64], weight: npt.NDArray[np.float64]) -> None:
+    if not (weight > 0).any():
+        raise ValueError(
+            "No sample has a positive weight (sample_weight, class_weight, or all images bad), so "
+            "there is nothing to learn from."
+        )
+    if not (targets[weight > 0] > 0).any():
+        raise ValueError(
+            "All labels are the root, which means unlabelled, so there is nothing to learn from. "
+            "Label some samples below the root."
+        )

@@ -1,0 +1,128 @@
+"""Checkpoints of a training run: written whole or not at all, refused for another run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+_FORMAT = 1
+
+
+def fingerprint(*parts: Any) -> str:
+    """Hash arrays and plain values to a short text.
+
+    Parameters
+    ----------
+    *parts : ndarray or JSON-able value
+        What to hash; anything else counts by its ``repr``.
+
+    Examples
+    --------
+    >>> fingerprint([1, 2]) == fingerprint([1, 2]) != fingerprint([2, 1])
+    True
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        if isinstance(part, np.ndarray) and part.dtype != object:
+            digest.update(f"{part.dtype}{part.shape}".encode())
+            digest.update(np.ascontiguousarray(part).tobytes())
+        else:
+            digest.update(json.dumps(part, sort_keys=True, default=repr).encode())
+    return digest.hexdigest()
+
+
+def hash_weights(module: torch.nn.Module) -> str:
+    """Hash the state of a module."""
+    state = module.state_dict()
+    return fingerprint(
+        *(
+            part
+            for name in sorted(state)
+            for part in (name, state[name].detach().to("cpu", torch.float64).numpy())
+        )
+    )
+
+
+def write_atomically(path: Path, write: Any) -> None:
+    """Let `write` fill a temporary file beside `path`, then put it in its place.
+
+    Parameters
+    ----------
+    path : Path
+        What to replace. It stays as it was if anything fails.
+    write : callable
+        Takes the open binary file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+class CheckpointFile:
+    """The one checkpoint of a run.
+
+    Parameters
+    ----------
+    directory : path
+        Folder of the checkpoint; made if it does not exist.
+    identity : mapping of str to str
+        Fingerprints of what the run is made of, by the name a user knows it by.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], identity: Mapping[str, str]) -> None:
+        self.path = Path(directory) / "checkpoint.pt"
+        self.identity = dict(identity)
+
+    def load(self) -> dict[str, Any] | None:
+        """Return the state to go on from, or None if there is none yet."""
+        if not self.path.exists():
+            return None
+        try:
+            # Only tensors and plain values: nothing in the file is executed.
+            content = torch.load(self.path, map_location="cpu", weights_only=True)
+            found, version = content["identity"], content["format"]
+        except Exception as error:
+            raise ValueError(
+                f"{self.path} is not a checkpoint of this package or is damaged ({error}). "
+                "Remove it to start from the beginning."
+            ) from error
+        if version != _FORMAT:
+            raise ValueError(
+                f"{self.path} has checkpoint format {version}, and this release reads {_FORMAT}. "
+                "Finish that run with the release that began it, or remove the file."
+            )
+        differing = [key for key, value in self.identity.items() if found.get(key) != value]
+        if differing:
+            raise ValueError(
+                f"{self.path} belongs to another fit: other {', '.join(differing)}. Repeat that "
+                "fit's call to go on with it, or give another checkpoint_dir, or remove the file."
+            )
+        state: dict[str, Any] = content["state"]
+        return state
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Replace the checkpoint."""
+        content = {"format": _FORMAT, "identity": self.identity, "state": state}
+        write_atomically(self.path, lambda file: torch.save(content, file))
+
+
+def copy_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return a copy of a module's state on the CPU that later steps do not change."""
+    state = module.state_dict()
+    return {name: value.detach().to("cpu", copy=True) for name, value in state.items()}
