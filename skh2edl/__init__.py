@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 # Public name -> the module that defines it. Nothing is imported until it is asked for, so that
 # `import skh2edl` and the command line start without loading torch.
 _EXPORTS = {
+    "H2EDLClassifier": "h2edl",
     "HyperOpinion": "opinion",
     "Taxonomy": "taxonomy",
 }
@@ -17,6 +18,7 @@ _EXPORTS = {
 __all__ = ["__version__", *_EXPORTS]
 
 if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __getattr__
+    from .h2edl import H2EDLClassifier as H2EDLClassifier
     from .opinion import HyperOpinion as HyperOpinion
     from .taxonomy import Taxonomy as Taxonomy
 

@@ -334,7 +334,7 @@ class TreeClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             precision=resolve_precision(self.precision),
             verbose=self.verbose,
         )
-        bad: npt.NDArray[np.bool_] = np.isnan(features).any(axis=1)
+        bad = np.asarray(np.isnan(features).any(axis=1))
         return FeatureSamples(np.where(bad[:, None], np.float32(0), features)), ~bad
 
     def _check_y(self, y: Any, n_samples: int) -> npt.NDArray[Any]:

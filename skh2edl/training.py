@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .backbones import parameter_groups
 from .checkpoints import CheckpointFile, copy_state
@@ -179,7 +179,8 @@ def train(
         if ema is not None:
             ema.module.load_state_dict(saved["ema"])
 
-    module, optimizer = fabric.setup(
+    wrapped: Any = torch.compile(network) if recipe.compile else network
+    module, optimizer = fabric.setup(cast(nn.Module, wrapped), optimizer)
         torch.compile(network) if recipe.compile else network, optimizer
     )
     if ema is not None:
