@@ -19,8 +19,10 @@ PACKAGE = ROOT / "skh2edl"
 
 # Every module may import the ones before it and none after; a package is one room.
 ROOMS = (
+    "_optional",
     "_validation",
     "_tree",
+    "_names",
     "_taxonomy_formats",
     "_labels",
     "_drawing",
@@ -38,6 +40,10 @@ ROOMS = (
     "backbones",
     "checkpoints",
     "network",
+    "samples",
+    "feature_cache",
+    "selection",
+    "solvers",
     "training",
     "_base",
     "h2edl",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from .._validation import import_optional
+from .._optional import import_optional
 
 
 def main() -> None:
