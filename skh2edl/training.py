@@ -181,8 +181,6 @@ def train(
 
     wrapped: Any = torch.compile(network) if recipe.compile else network
     module, optimizer = fabric.setup(cast(nn.Module, wrapped), optimizer)
-        torch.compile(network) if recipe.compile else network, optimizer
-    )
     if ema is not None:
         ema.to(fabric.device)
 
