@@ -11,6 +11,8 @@ from .curves import (
 )
 from .descent import oracle_descent, path_consistency
 from .levels import level_accuracy, level_balanced_accuracy, level_brier, level_nll
+from .opinions import error_auroc, nonspecificity_auroc, vacuity_auroc
+from .report import hierarchical_report
 from .severity import (
     first_error_depth,
     hierarchical_distance,
@@ -26,11 +28,13 @@ __all__ = [
     "OperatingCurve",
     "ReliabilityCurve",
     "RiskCoverageCurve",
+    "error_auroc",
     "first_error_depth",
     "hierarchical_distance",
     "hierarchical_fscore",
     "hierarchical_precision",
     "hierarchical_recall",
+    "hierarchical_report",
     "kept_ancestor",
     "level_accuracy",
     "level_adaptive_ece",
@@ -39,6 +43,7 @@ __all__ = [
     "level_ece",
     "level_nll",
     "mistake_severity",
+    "nonspecificity_auroc",
     "operating_area",
     "operating_curve",
     "oracle_descent",
@@ -47,4 +52,5 @@ __all__ = [
     "risk_coverage_area",
     "risk_coverage_curve",
     "top_k_hierarchical_distance",
+    "vacuity_auroc",
 ]

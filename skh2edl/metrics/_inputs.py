@@ -61,19 +61,20 @@ def leaf_probabilities(proba: Any, tree: Taxonomy, classes: Any = None) -> Float
     if classes is None:
         in_tree_order[:, tree.leaf_order] = given
         return in_tree_order
-    nodes = label_nodes(classes, tree)
-    if np.unique(nodes).size < nodes.size:
-        first, counts = np.unique(nodes, return_counts=True)
+    if len(set(classes)) < n_columns:
+        repeated = next(name for name in classes if list(classes).count(name) > 1)
         raise ValueError(
-            f"classes names {tree.label(first[counts > 1][0])!r} more than once. "
-            "Each column needs a class of its own."
+            f"classes names {repeated!r} more than once. Each column needs a class of its own."
         )
+    nodes = label_nodes(classes, tree)
     starts, stops = tree.leaf_start[nodes], tree.leaf_stop[nodes]
-    is_leaf = stops - starts == 1
-    in_tree_order[:, starts[is_leaf]] = given[:, is_leaf]
-    for column in np.flatnonzero(~is_leaf).tolist():
-        # A classifier that learnt ancestor labels as classes says nothing about what is below
-        # them, so their probability goes to their leaves in equal parts.
+    plain = np.zeros(n_columns, dtype=bool)
+    plain[np.unique(nodes, return_index=True)[1]] = True
+    plain &= stops - starts == 1
+    in_tree_order[:, starts[plain]] = given[:, plain]
+    for column in np.flatnonzero(~plain).tolist():
+        # A second spelling of a leaf adds to it. An ancestor that a classifier learnt as a class
+        # says nothing about what is below, so its probability goes there in equal parts.
         low, high = starts[column], stops[column]
         in_tree_order[:, low:high] += given[:, column, None] / (high - low)
     return in_tree_order

@@ -1,0 +1,195 @@
+"""Whether doubt sits where the errors are: ranking of wrong before right answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.metrics import roc_auc_score
+
+from .._tree import IntArray
+from ..opinion import HyperOpinion
+from ..taxonomy import Taxonomy
+from ._inputs import (
+    FloatArray,
+    answers_on_level,
+    check_length,
+    check_weight,
+    label_nodes,
+    nan_with_warning,
+    top_of_level,
+)
+
+
+def error_auroc(
+    y_true: Any,
+    y_pred: Any,
+    uncertainty: npt.ArrayLike,
+    taxonomy: Taxonomy,
+    level: str | int = "leaf",
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+    classes: Any = None,
+) -> float:
+    """Compute how often a wrong answer is more uncertain than a right one.
+
+    Parameters
+    ----------
+    y_true : sequence of labels of shape (n_samples,)
+        True labels, leaves or ancestors. A sample counts if its label reaches the level.
+    y_pred : sequence of labels of shape (n_samples,) or array of shape (n_samples, n_leaves)
+        Answers or leaf probabilities, as in :func:`level_accuracy`.
+    uncertainty : array-like of shape (n_samples,)
+        Any number that should be larger for wrong answers.
+    taxonomy : Taxonomy
+        The tree.
+    level : str or int, default="leaf"
+        Name or depth of the level.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weight of each sample; None weighs all the same.
+    classes : sequence of labels, default=None
+        Columns of probabilities, as in :func:`level_accuracy`.
+
+    Returns
+    -------
+    auroc : float
+        0.5 for an uncertainty that knows nothing. NaN, with a warning, if the answers are all
+        right or all wrong.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.metrics import error_auroc
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> error_auroc(["lynx", "puma", "dog"], ["lynx", "lynx", "dog"], [0.1, 0.6, 0.2], tree)
+    1.0
+    """
+    depth = taxonomy.level_index(level)
+    answers = answers_on_level(y_pred, taxonomy, depth, classes)
+    score = _auroc(y_true, answers, np.asarray(uncertainty), taxonomy, depth, sample_weight)
+    return nan_with_warning("no wrong or no right answer") if score is None else score
+
+
+def nonspecificity_auroc(
+    y_true: Any,
+    opinion: HyperOpinion,
+    level: str | int = "leaf",
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """Compute how well belief that stops above a level marks its wrong answers.
+
+    The uncertainty is the belief that reaches no node of the level, ``opinion.nonspecificity``
+    for the leaves; the answer is the likeliest node of the level.
+
+    Parameters
+    ----------
+    y_true : sequence of labels of shape (n_samples,)
+        True labels, leaves or ancestors. A sample counts if its label reaches the level.
+    opinion : HyperOpinion
+        The opinions, one for each sample.
+    level : str or int, default="leaf"
+        Name or depth of the level.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weight of each sample; None weighs all the same.
+
+    Returns
+    -------
+    auroc : float
+        NaN, with a warning, if the answers are all right or all wrong.
+
+    Examples
+    --------
+    >>> from skh2edl import HyperOpinion, Taxonomy
+    >>> from skh2edl.metrics import nonspecificity_auroc
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> opinion = HyperOpinion.from_evidence(tree, [[9, 0, 9, 0], [9, 0, 1, 0]])
+    >>> nonspecificity_auroc(["lynx", "puma"], opinion)
+    1.0
+    """
+    tree = opinion.taxonomy
+    depth = tree.level_index(level)
+    answers = _likeliest(opinion, depth)
+    stopped = opinion.depth_profile[:, :depth].sum(axis=1)
+    score = _auroc(y_true, answers, stopped, tree, depth, sample_weight)
+    return nan_with_warning("no wrong or no right answer") if score is None else score
+
+
+def vacuity_auroc(
+    y_true: Any,
+    opinion: HyperOpinion,
+    level: str | int = "leaf",
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """Compute how well the vacuity on the way to the answers marks the wrong ones.
+
+    The uncertainty is the mean vacuity of the decisions from the root to the likeliest node of
+    the level.
+
+    Parameters
+    ----------
+    y_true, opinion, level, sample_weight
+        As in :func:`nonspecificity_auroc`.
+
+    Returns
+    -------
+    auroc : float
+        NaN, with a warning, if the answers are all right or all wrong.
+
+    Examples
+    --------
+    >>> from skh2edl import HyperOpinion, Taxonomy
+    >>> from skh2edl.metrics import vacuity_auroc
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> opinion = HyperOpinion.from_evidence(tree, [[9, 0, 9, 0], [9, 0, 1, 0]])
+    >>> vacuity_auroc(["lynx", "puma"], opinion)
+    1.0
+    """
+    tree = opinion.taxonomy
+    depth = tree.level_index(level)
+    answers = _likeliest(opinion, depth)
+    vacuity = mean_vacuity(opinion, answers)
+    score = _auroc(y_true, answers, vacuity, tree, depth, sample_weight)
+    return nan_with_warning("no wrong or no right answer") if score is None else score
+
+
+def mean_vacuity(opinion: HyperOpinion, nodes: IntArray) -> FloatArray:
+    """Return the mean vacuity of the decisions on the way to one node of each sample."""
+    tree = opinion.taxonomy
+    decision = tree.last_decision[nodes]
+    total, count = np.zeros(nodes.size), np.zeros(nodes.size)
+    while (rows := np.flatnonzero(decision >= 0)).size:
+        total[rows] += opinion.vacuity[rows, tree.decision_nodes[decision[rows]]]
+        count[rows] += 1
+        decision[rows] = tree.parent_decision[decision[rows]]
+    return total / np.maximum(count, 1)
+
+
+def _likeliest(opinion: HyperOpinion, depth: int) -> IntArray:
+    leaves = np.asarray(opinion.leaf_probability, dtype=np.float64)
+    return top_of_level(leaves, opinion.taxonomy, depth)[0]
+
+
+def _auroc(
+    y_true: Any,
+    answers: IntArray,
+    uncertainty: npt.NDArray[Any],
+    tree: Taxonomy,
+    depth: int,
+    sample_weight: Any,
+) -> float | None:
+    truth = tree.climb_to_depth(label_nodes(y_true, tree), depth)
+    check_length(truth, answers)
+    if uncertainty.shape != truth.shape:
+        raise ValueError(
+            f"uncertainty must hold one number for each of the {truth.size} samples, got shape "
+            f"{uncertainty.shape}."
+        )
+    weight = check_weight(sample_weight, truth.size)
+    counts = (truth >= 0) & (weight > 0)
+    wrong = (truth != answers)[counts]
+    if not 0 < np.count_nonzero(wrong) < wrong.size:
+        return None
+    return float(roc_auc_score(wrong, uncertainty[counts], sample_weight=weight[counts]))
