@@ -14,8 +14,8 @@ from ._descent import Descent, FloatArray, Matrix
 from ._evidence import check_base_rate, check_evidence, check_groups, check_prior_weight
 from ._explanation import OpinionRow, explain
 from ._labels import Label
+from ._optional import import_optional
 from ._tree import read_only
-from ._validation import import_optional
 from .taxonomy import Taxonomy
 
 _REPR_SIZE = 1_000_000
