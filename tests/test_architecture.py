@@ -29,7 +29,6 @@ ROOMS = (
     "taxonomy",
     "_descent",
     "_evidence",
-    "_evidence",
     "_explanation",
     "opinion",
     "metrics",

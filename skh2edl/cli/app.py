@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 
 from .. import __version__
-from . import demo as demo_story
 
 P = ParamSpec("P")
 
@@ -78,4 +77,6 @@ def demo() -> None:
 
     Example: skh2edl demo
     """
-    demo_story.show(Console())
+    from .demo import show  # here, so that --help and --version need not wait for numpy
+
+    show(Console())
