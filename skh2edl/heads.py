@@ -47,17 +47,41 @@ RISKS = ("squared", "log", "digamma", "none")
 
 @dataclass(frozen=True)
 class LeafRanges:
-    """Targets of a flat head: the first leaf of each, and the range of those that have several."""
+    """Targets of a flat head: each label as the range of its leaves.
 
-    leaf: Tensor
-    partial: Tensor
+    Attributes
+    ----------
+    start, stop : Tensor of shape (n,)
+        The leaves ``start:stop`` of each label.
+    partial : Tensor of shape (n_partial,)
+        Rows of the labels that have several leaves.
+    decision : Tensor of shape (n_partial,)
+        Last decision on the way to those labels, -1 for the root.
+    """
+
     start: Tensor
     stop: Tensor
+    partial: Tensor
+    decision: Tensor
+
+    @classmethod
+    def of(cls, taxonomy: Taxonomy, targets: npt.ArrayLike) -> LeafRanges:
+        """Turn target nodes into ranges of leaves."""
+        nodes = np.asarray(targets, dtype=np.int64)
+        start, stop = taxonomy.leaf_start[nodes], taxonomy.leaf_stop[nodes]
+        partial = np.flatnonzero(stop - start > 1)
+        decision = taxonomy.last_decision[nodes[partial]]
+        return cls(*map(torch.from_numpy, (start, stop, partial, decision)))
 
     def to(self, device: torch.device) -> LeafRanges:
         """Return the same on another device, copied without waiting."""
-        tensors = (self.leaf, self.partial, self.start, self.stop)
+        tensors = (self.start, self.stop, self.partial, self.decision)
         return LeafRanges(*(tensor.to(device, non_blocking=True) for tensor in tensors))
+
+    def inside(self, n_leaves: int) -> Tensor:
+        """Mark the leaves of each label: (n, n_leaves)."""
+        leaf = torch.arange(n_leaves, device=self.start.device)
+        return (leaf >= self.start[:, None]) & (leaf < self.stop[:, None])
 
 
 Targets = Paths | LeafRanges
@@ -144,20 +168,15 @@ class SoftmaxHead(TreeHead):
 
     def prepare(self, targets: npt.ArrayLike) -> LeafRanges:
         """Turn target nodes into ranges of leaves."""
-        tree, nodes = self.segments.taxonomy, np.asarray(targets, dtype=np.int64)
-        start, stop = tree.leaf_start[nodes], tree.leaf_stop[nodes]
-        partial = np.flatnonzero(stop - start > 1)
-        return LeafRanges(*map(torch.from_numpy, (start, partial, start[partial], stop[partial])))
+        return LeafRanges.of(self.segments.taxonomy, targets)
 
     def loss(self, features: Tensor, targets: LeafRanges, epochs_done: float) -> Tensor:
         """Return the loss of each sample."""
         log_leaves = self.leaf_log_probability(features)
-        loss = -log_leaves.gather(1, targets.leaf[:, None]).squeeze(1)
+        loss = -log_leaves.gather(1, targets.start[:, None]).squeeze(1)
         if targets.partial.numel() == 0:
             return loss
-        n_leaves = log_leaves.shape[1]
-        leaf = torch.arange(n_leaves, device=log_leaves.device)
-        inside = (leaf >= targets.start[:, None]) & (leaf < targets.stop[:, None])
+        inside = targets.inside(log_leaves.shape[1])[targets.partial]
         log_partial = log_leaves[targets.partial]
         if self.partial_labels == "marginal":
             value = -log_partial.masked_fill(~inside, -torch.inf).logsumexp(1)
@@ -166,8 +185,7 @@ class SoftmaxHead(TreeHead):
         else:
             value = torch.zeros_like(loss[targets.partial])
         # The root says nothing, whichever way ancestors are read.
-        is_root = targets.stop - targets.start == n_leaves
-        return loss.index_copy(0, targets.partial, value.masked_fill(is_root, 0.0))
+        return loss.index_copy(0, targets.partial, value.masked_fill(targets.decision < 0, 0.0))
 
 
 class SoftmaxTreeHead(TreeHead):
@@ -194,7 +212,67 @@ class SoftmaxTreeHead(TreeHead):
         return -paths.sample_sum(log_conditional[paths.target])
 
 
-class OpinionTreeHead(TreeHead):
+class EvidentialHead(TreeHead):
+    """A read-out that is turned into evidence, and a penalty for misleading evidence that rises.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    n_features : int
+        Length of the feature.
+    n_outputs : int
+        Rows of the read-out.
+    evidence : {"softplus", "softplus_squared", "exp"}, default="softplus"
+        How evidence grows with the read-out.
+    evidence_scale : float, default=1.0
+        Factor of the evidence.
+    learn_evidence_scale : bool, default=False
+        Whether that factor is trained.
+    kl_weight : float, default=1.0
+        Full weight of the divergence of misleading evidence.
+    kl_annealing_epochs : float, default=10
+        Epochs over which that weight rises.
+    kl_per_child : bool, default=False
+        Whether that weight is divided by the number of children of the node that decides.
+    initial_bias : float, default=-2.0
+        Bias at the start: negative, so that a new head is close to vacuous.
+    """
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy,
+        n_features: int,
+        n_outputs: int,
+        *,
+        evidence: str = "softplus",
+        evidence_scale: float = 1.0,
+        learn_evidence_scale: bool = False,
+        kl_weight: float = 1.0,
+        kl_annealing_epochs: float = 10,
+        kl_per_child: bool = False,
+        initial_bias: float = -2.0,
+    ) -> None:
+        super().__init__(taxonomy, n_features, n_outputs)
+        nn.init.constant_(self.linear.bias, initial_bias)
+        self.log_scale = nn.Parameter(
+            torch.tensor(math.log(evidence_scale)), requires_grad=learn_evidence_scale
+        )
+        self.evidence_function = EVIDENCE_FUNCTIONS[evidence]
+        self.kl_weight = kl_weight
+        self.kl_annealing_epochs = kl_annealing_epochs
+        self.kl_per_child = kl_per_child
+
+    def to_evidence(self, logits: Tensor) -> Tensor:
+        """Turn the read-out, or some of it, into evidence."""
+        return self.evidence_function(logits) * self.log_scale.exp()
+
+    def kl_weight_after(self, epochs_done: float) -> float:
+        """Return the weight of misleading evidence after some epochs."""
+        return losses.annealed(self.kl_weight, epochs_done, self.kl_annealing_epochs)
+
+
+class OpinionTreeHead(EvidentialHead):
     """One Dirichlet opinion for every branching node (H2EDL).
 
     Parameters
@@ -209,28 +287,16 @@ class OpinionTreeHead(TreeHead):
         Prior weight W of each node.
     supervised : ndarray of bool of shape (n_branching,)
         Nodes that some training label passes through; the others report no evidence.
-    evidence : {"softplus", "softplus_squared", "exp"}, default="softplus"
-        How evidence grows with the read-out.
-    evidence_scale : float, default=1.0
-        Factor of the evidence.
-    learn_evidence_scale : bool, default=False
-        Whether that factor is trained.
     risk : {"squared", "log", "digamma", "none"}, default="squared"
         The EDL risk.
-    kl_weight : float, default=1.0
-        Full weight of the divergence of misleading evidence.
-    kl_annealing_epochs : float, default=10
-        Epochs over which that weight rises.
-    kl_per_child : bool, default=False
-        Whether that weight is divided by the node's number of children.
     leaf_weight : float, default=0.0
         Weight of -log P(label).
     consistency_weight : float, default=0.0
         Weight of the penalty for vacuity that rises down the way.
     depth_weights : sequence of float, default=None
         Weight of the decisions of each depth; None means 1.
-    initial_bias : float, default=-2.0
-        Bias at the start: negative, so that a new head is close to vacuous.
+    **options
+        As in :class:`EvidentialHead`.
     """
 
     base_rate: Tensor
@@ -246,34 +312,20 @@ class OpinionTreeHead(TreeHead):
         prior_weight: np.ndarray,
         supervised: np.ndarray,
         *,
-        evidence: str = "softplus",
-        evidence_scale: float = 1.0,
-        learn_evidence_scale: bool = False,
         risk: str = "squared",
-        kl_weight: float = 1.0,
-        kl_annealing_epochs: float = 10,
-        kl_per_child: bool = False,
         leaf_weight: float = 0.0,
         consistency_weight: float = 0.0,
         depth_weights: Sequence[float] | None = None,
-        initial_bias: float = -2.0,
+        **options: Any,
     ) -> None:
-        super().__init__(taxonomy, n_features, taxonomy.n_decisions)
-        nn.init.constant_(self.linear.bias, initial_bias)
-        self.register_buffer("base_rate", torch.as_tensor(base_rate, dtype=torch.float32))
-        self.register_buffer("prior_weight", torch.as_tensor(prior_weight, dtype=torch.float32))
-        self.register_buffer("supervised", torch.as_tensor(supervised, dtype=torch.bool))
+        super().__init__(taxonomy, n_features, taxonomy.n_decisions, **options)
+        self.register_buffer("base_rate", torch.tensor(base_rate, dtype=torch.float32))
+        self.register_buffer("prior_weight", torch.tensor(prior_weight, dtype=torch.float32))
+        self.register_buffer("supervised", torch.tensor(supervised, dtype=torch.bool))
         depth_weights = [1.0] * taxonomy.n_levels if depth_weights is None else depth_weights
         weights = torch.tensor(depth_weights, dtype=torch.float32)[self.segments.node_depth]
         self.register_buffer("depth_weights", weights, persistent=False)
-        self.log_scale = nn.Parameter(
-            torch.tensor(math.log(evidence_scale)), requires_grad=learn_evidence_scale
-        )
-        self.evidence_function = EVIDENCE_FUNCTIONS[evidence]
         self.risk = risk
-        self.kl_weight = kl_weight
-        self.kl_annealing_epochs = kl_annealing_epochs
-        self.kl_per_child = kl_per_child
         self.leaf_weight = leaf_weight
         self.consistency_weight = consistency_weight
 
@@ -284,8 +336,7 @@ class OpinionTreeHead(TreeHead):
 
     def evidence(self, features: Tensor) -> Tensor:
         """Return the evidence for every decision: (n, n_decisions)."""
-        evidence = self.evidence_function(self.read_out(features)) * self.log_scale.exp()
-        return evidence * self.supervised[self.segments.node]
+        return self.to_evidence(self.read_out(features)) * self.supervised[self.segments.node]
 
     def log_conditional(self, features: Tensor) -> Tensor:
         """Return log p of every decision: (n, n_decisions)."""
@@ -300,7 +351,7 @@ class OpinionTreeHead(TreeHead):
         """Return the loss of each sample."""
         logits = paths.gather(self.read_out(features))
         prior = self.prior[paths.decision]
-        evidence = self.evidence_function(logits) * self.log_scale.exp()
+        evidence = self.to_evidence(logits)
         # As reported: a held-out label may pass through a node that no training label did.
         alpha = evidence * self.supervised[paths.node][paths.segment] + prior
         strength = paths.segment_sum(alpha)
@@ -313,7 +364,7 @@ class OpinionTreeHead(TreeHead):
             risk = losses.digamma_risk(alpha, strength, paths.target)
         else:
             risk = surprise if self.risk == "log" else torch.zeros_like(surprise)
-        kl_weight = losses.annealed(self.kl_weight, epochs_done, self.kl_annealing_epochs)
+        kl_weight = self.kl_weight_after(epochs_done)
         if kl_weight > 0:
             is_target = torch.zeros_like(alpha, dtype=torch.bool)
             is_target[paths.target] = True

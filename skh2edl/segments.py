@@ -46,6 +46,7 @@ class TreeSegments(nn.Module):
             "leaf_decision": taxonomy.last_decision[taxonomy.leaf_nodes],
             "fan_out": np.diff(taxonomy.decision_offsets),
             "node_depth": depths,
+            "below": _what_is_below(taxonomy),
         }
         for name, array in buffers.items():
             # Not saved: the taxonomy stands in the file already.
@@ -53,12 +54,14 @@ class TreeSegments(nn.Module):
         # Decisions of one depth are one slice, because branching nodes are breadth first.
         starts = np.flatnonzero(np.diff(depths[taxonomy.decision_nodes], prepend=-1))
         self._depth_slices = list(pairwise([*starts.tolist(), taxonomy.n_decisions]))
+        self._nodes_per_slice = np.unique_counts(depths).counts.tolist()
 
     node: Tensor
     parent: Tensor
     leaf_decision: Tensor
     fan_out: Tensor
     node_depth: Tensor
+    below: Tensor
 
     def node_sum(self, values: Tensor) -> Tensor:
         """Add up the columns of each node: (n, n_decisions) to (n, n_branching)."""
@@ -90,6 +93,31 @@ class TreeSegments(nn.Module):
         for low, high in deeper:
             done = torch.cat([done, values[:, low:high] + done[:, self.parent[low:high]]], dim=1)
         return done
+
+    def log_sum_below(self, leaves: Tensor) -> Tensor:
+        """Add up exponentials of the leaves below each decision, in logs.
+
+        Parameters
+        ----------
+        leaves : Tensor of shape (n, n_leaves)
+            Logits of the leaves in tree order.
+
+        Returns
+        -------
+        sums : Tensor of shape (n, n_decisions)
+        """
+        # Leaves first, then the branching nodes from the last one up.
+        known, sums = leaves, []
+        slices = zip(self._depth_slices, self._nodes_per_slice, strict=True)
+        for (low, high), n_nodes in reversed(list(slices)):
+            own = known[:, self.below[low:high]]
+            sums.append(own)
+            node = self.node[high - 1] - self.node[low:high]
+            highest = own.new_full((len(own), n_nodes), -torch.inf)
+            highest = highest.scatter_reduce(1, node.expand_as(own), own.detach(), "amax")
+            total = torch.zeros_like(highest).index_add(1, node, (own - highest[:, node]).exp())
+            known = torch.cat([known, highest + total.log()], dim=1)
+        return torch.cat(sums[::-1], dim=1)
 
     def paths(self, targets: npt.ArrayLike) -> Paths:
         """List the decisions of every node on the way to each target.
@@ -132,6 +160,16 @@ class TreeSegments(nn.Module):
                 ),
             ),
         )
+
+
+def _what_is_below(taxonomy: Taxonomy) -> npt.NDArray[np.int64]:
+    """Return for each decision its leaf, or n_leaves + its branching node counted from the end."""
+    column = np.empty(taxonomy.n_nodes, dtype=np.int64)
+    column[taxonomy.leaf_nodes] = np.arange(taxonomy.n_leaves)
+    from_the_end = np.arange(taxonomy.n_branching)[::-1]
+    column[taxonomy.branching_nodes] = taxonomy.n_leaves + from_the_end
+    below: npt.NDArray[np.int64] = column[taxonomy.last_of_chain[taxonomy.decision_children]]
+    return below
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,29 @@ def test_sums_to_leaves_follow_each_path(tree):
         torch.testing.assert_close(ours[:, position], values[:, way].sum(1))
 
 
+@given(taxonomies())
+def test_log_sums_below_decisions_add_up_their_leaves(tree):
+    logits = torch.from_numpy(np.random.default_rng(0).normal(size=(3, tree.n_leaves)))
+    ours = TreeSegments(tree).log_sum_below(logits)
+    for column, child in enumerate(tree.decision_children.tolist()):
+        path = reference.path_to(tree, child)
+        inside = [
+            leaf
+            for leaf, node in enumerate(tree.leaf_nodes.tolist())
+            if reference.path_to(tree, node)[: len(path)] == path
+        ]
+        torch.testing.assert_close(ours[:, column], logits[:, inside].logsumexp(1))
+
+
+def test_log_sums_below_decisions_have_right_gradients_and_no_overflow():
+    segments = TreeSegments(TREE)
+    logits = torch.from_numpy(np.random.default_rng(0).normal(size=(2, TREE.n_leaves)))
+    assert torch.autograd.gradcheck(segments.log_sum_below, logits.requires_grad_())
+    huge = (logits.detach().sign() * 1e4).float().requires_grad_()
+    segments.log_sum_below(huge).sum().backward()
+    assert torch.isfinite(huge.grad).all()
+
+
 @given(taxonomies(), st.data())
 def test_paths_hold_the_decisions_of_each_label_and_no_others(tree, data):
     nodes = data.draw(st.lists(st.integers(0, tree.n_nodes - 1), max_size=6))
