@@ -10,14 +10,20 @@ __version__ = "0.1.0"
 # Public name -> the module that defines it. Nothing is imported until it is asked for, so that
 # `import skh2edl` and the command line start without loading torch.
 _EXPORTS = {
+    "FlatCEClassifier": "baselines",
     "H2EDLClassifier": "h2edl",
+    "HierCEClassifier": "baselines",
     "HyperOpinion": "opinion",
+    "ImageFeatureExtractor": "features",
     "Taxonomy": "taxonomy",
 }
 
 __all__ = ["__version__", *_EXPORTS]
 
 if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __getattr__
+    from .baselines import FlatCEClassifier as FlatCEClassifier
+    from .baselines import HierCEClassifier as HierCEClassifier
+    from .features import ImageFeatureExtractor as ImageFeatureExtractor
     from .h2edl import H2EDLClassifier as H2EDLClassifier
     from .opinion import HyperOpinion as HyperOpinion
     from .taxonomy import Taxonomy as Taxonomy

@@ -92,7 +92,7 @@ def minimize_head(
         _assign(parameters, flat)
         loss = (share * head.loss(inputs, prepared, np.inf)).sum()
         gradients = torch.autograd.grad(loss, parameters)
-        value, columns = float(loss), []
+        value, columns = float(loss.detach()), []
         for parameter, gradient, strength in zip(parameters, gradients, penalty, strict=True):
             weight = parameter.detach()
             if strength:

@@ -1,0 +1,114 @@
+"""The methods that H2EDL is compared with: each a head and its own few parameters."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ._base import TreeClassifier
+from ._validation import StrOptions
+from .h2edl import H2EDLClassifier
+from .heads import SoftmaxHead, SoftmaxTreeHead, TreeHead
+from .taxonomy import Taxonomy
+
+
+class Baseline(TreeClassifier):
+    """Base of the rivals, which take every shared parameter as :class:`H2EDLClassifier` does.
+
+    A subclass names its own parameters in `_own_parameters`; the signature of its ``__init__``,
+    from which scikit-learn reads the parameters, is put together from them and the shared ones,
+    so that no default can differ between two methods.
+    """
+
+    _own_parameters: ClassVar[dict[str, Any]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        main = inspect.signature(H2EDLClassifier.__init__).parameters
+        shared = [
+            parameter
+            for name, parameter in main.items()
+            if name == "self" or name in TreeClassifier._parameter_constraints
+        ]
+        own = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+            for name, default in cls._own_parameters.items()
+        ]
+        signature = inspect.Signature([*shared[:2], *own, *shared[2:]])
+
+        def __init__(self: Any, *args: Any, **parameters: Any) -> None:
+            bound = signature.bind(self, *args, **parameters)
+            bound.apply_defaults()
+            for name, value in list(bound.arguments.items())[1:]:
+                setattr(self, name, value)
+
+        __init__.__signature__ = signature  # type: ignore[attr-defined]
+        __init__.__qualname__ = f"{cls.__qualname__}.__init__"
+        cls.__init__ = __init__  # type: ignore[method-assign]
+
+
+_PARTIAL_LABELS = {
+    "partial_labels": [StrOptions({"marginal", "soft", "drop"})],
+}
+
+
+class FlatCEClassifier(Baseline):
+    """One softmax over the leaves, trained with cross-entropy (Flat-CE).
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy, default=None
+        The tree; None makes a flat one of the labels.
+    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+        What an ancestor label teaches: the sum of its leaves' probabilities, a uniform target
+        over its leaves, or nothing.
+    backbone, ... : shared parameters
+        As in :class:`H2EDLClassifier`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skh2edl import FlatCEClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> FlatCEClassifier(backbone=None).fit(X, y).score(X, y) > 0.9
+    True
+    """
+
+    _own_parameters: ClassVar[dict[str, Any]] = {"partial_labels": "marginal"}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **TreeClassifier._parameter_constraints,
+        **_PARTIAL_LABELS,
+    }
+
+    def _make_head(
+        self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
+    ) -> TreeHead:
+        return SoftmaxHead(taxonomy, n_features, self.partial_labels)
+
+
+class HierCEClassifier(Baseline):
+    """One softmax for every branching node, multiplied down the tree (Hier-CE).
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy, default=None
+        The tree; None makes a flat one of the labels.
+    backbone, ... : shared parameters
+        As in :class:`H2EDLClassifier`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skh2edl import HierCEClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> HierCEClassifier(backbone=None).fit(X, y).score(X, y) > 0.9
+    True
+    """
+
+    def _make_head(
+        self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
+    ) -> TreeHead:
+        return SoftmaxTreeHead(taxonomy, n_features)
