@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._tree import Tree
+from ._tree import IntArray, Tree, concatenate_ranges
 
 FloatArray = npt.NDArray[Any]
 Matrix = npt.NDArray[np.float64]
@@ -23,6 +23,52 @@ Matrix = npt.NDArray[np.float64]
 # of numpy calls, which must not outweigh the numbers they work on.
 _BLOCK_SIZE = 1 << 15
 _BLOCK_SIZE_PER_LEVEL = 1 << 12
+
+# Starting a segment of numpy's reduceat costs about as much as gathering this many columns.
+_SHORT_SEGMENT = 6
+
+
+class SegmentSum:
+    """Add up segments of columns.
+
+    Parameters
+    ----------
+    offsets : ndarray of shape (n_segments + 1,)
+        Segment s holds the columns ``offsets[s]:offsets[s + 1]``; none is empty.
+
+    Examples
+    --------
+    >>> SegmentSum(np.array([0, 2, 3, 6]))(np.array([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]]))
+    array([[ 3.,  3., 15.]])
+    """
+
+    def __init__(self, offsets: IntArray) -> None:
+        lengths = np.diff(offsets)
+        short = np.flatnonzero(lengths <= _SHORT_SEGMENT)
+        long = np.flatnonzero(lengths > _SHORT_SEGMENT)
+        # Longest first: the segments that have a k-th column are then the first so many.
+        short = short[np.argsort(-lengths[short], kind="stable")]
+        self.columns = [
+            offsets[short[lengths[short] > k]] + k for k in range(lengths[short].max(initial=0))
+        ]
+        self.long_columns = concatenate_ranges(offsets[long], lengths[long])
+        self.long_starts = np.cumsum(lengths[long]) - lengths[long]
+        self.order = np.argsort(np.concatenate([short, long]))
+        self.starts = offsets[:-1]
+        self.mostly_long = _SHORT_SEGMENT * short.size < self.long_columns.size
+
+    def __call__(self, values: Matrix) -> Matrix:
+        """Return the sums, one column per segment."""
+        if self.mostly_long:
+            return np.add.reduceat(values, self.starts, axis=1)
+        total = values.take(self.columns[0], axis=1)
+        for columns in self.columns[1:]:
+            total[:, : columns.size] += values.take(columns, axis=1)
+        if self.long_columns.size:
+            members = values.take(self.long_columns, axis=1)
+            long_total = np.add.reduceat(members, self.long_starts, axis=1)
+            total = np.concatenate([total, long_total], axis=1)
+        return total.take(self.order, axis=1)
 
 
 class Descent:
@@ -41,7 +87,7 @@ class Descent:
     def __init__(self, tree: Tree, base_rate: Matrix, prior_weight: Matrix) -> None:
         self.prior_weight = prior_weight
         self.prior = prior_weight[tree.decision_nodes] * base_rate
-        self.starts = tree.decision_offsets[:-1]
+        self.sum_children = SegmentSum(tree.decision_offsets)
         self.nodes = tree.decision_nodes
         self.last_decision = tree.last_decision
         self.leaf_decisions = tree.last_decision[tree.leaf_nodes]
@@ -66,7 +112,7 @@ class Descent:
     def strength(self, evidence: Matrix) -> Matrix:
         """Return S, the evidence and the prior weight together, at each branching node."""
         # The prior weight is added as a whole: b and u then sum to one even if W·a is rounded.
-        total = np.add.reduceat(evidence, self.starts, axis=1)
+        total = self.sum_children(evidence)
         total += self.prior_weight
         return total
 

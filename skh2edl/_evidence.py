@@ -28,9 +28,10 @@ def check_evidence(tree: Taxonomy, evidence: npt.ArrayLike, copy: bool) -> Float
         )
     dtype = array.dtype if array.dtype in (np.float32, np.float64) else np.dtype(np.float64)
     array = np.array(array, dtype=dtype, order="C", copy=True if copy else None)
+    most = min(_MOST_EVIDENCE, float(np.finfo(dtype).max))
     # Written so that NaN, which compares false, does not pass.
-    if array.size and not (array.min() >= 0 and array.max() <= _MOST_EVIDENCE):
-        wrong = ~((array >= 0) & (array <= _MOST_EVIDENCE))
+    if array.size and not (array.min() >= 0 and array.max() <= most):
+        wrong = ~((array >= 0) & (array <= most))
         row, column = np.argwhere(wrong)[0].tolist()
         raise ValueError(
             f"evidence must be finite and not negative, got {array[row, column]} in row {row} for "
