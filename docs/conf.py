@@ -25,3 +25,12 @@ autodoc_typehints = "none"  # numpydoc's type slot holds shapes, which annotatio
 numpydoc_show_class_members = False  # the class template lists them
 myst_enable_extensions = ["deflist", "dollarmath"]
 myst_heading_anchors = 3
+
+
+def skip_scikit_learn(app, what, name, member, skip, options):
+    """Leave out what scikit-learn adds: its docstrings link to its own glossary."""
+    return True if (getattr(member, "__module__", "") or "").startswith("sklearn.") else None
+
+
+def setup(app):
+    app.connect("autodoc-skip-member", skip_scikit_learn)
