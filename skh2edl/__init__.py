@@ -16,6 +16,7 @@ _EXPORTS = {
     "HyperOpinion": "opinion",
     "ImageFeatureExtractor": "features",
     "Taxonomy": "taxonomy",
+    "load_model": "persistence",
 }
 
 __all__ = ["__version__", *_EXPORTS]
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .features import ImageFeatureExtractor as ImageFeatureExtractor
     from .h2edl import H2EDLClassifier as H2EDLClassifier
     from .opinion import HyperOpinion as HyperOpinion
+    from .persistence import load_model as load_model
     from .taxonomy import Taxonomy as Taxonomy
 
 

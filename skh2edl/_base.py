@@ -32,6 +32,7 @@ from .heads import TreeHead
 from .images import image_source, make_transform
 from .metrics import level_accuracy
 from .network import Network
+from .persistence import save_model
 from .samples import FeatureSamples, ImageSamples, Samples
 from .selection import make_selection, split_validation
 from .solvers import minimize_head, standardize_features
@@ -617,6 +618,17 @@ class TreeClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return level_accuracy(
             labels, self.predict(X), self.taxonomy_, "leaf", sample_weight=sample_weight
         )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted classifier to one ``.safetensors`` file; see :func:`load_model`.
+
+        Parameters
+        ----------
+        path : path
+            The file; an existing one is replaced only when the new one is complete.
+        """
+        check_is_fitted(self, "network_")
+        save_model(self, path)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

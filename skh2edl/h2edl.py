@@ -45,7 +45,158 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class H2EDLClassifier(TreeClassifier):
-    """PLACEHOLDER."""
+    """Classify images into a taxonomy and say how far down the evidence reaches (H2EDL).
+
+    One small Dirichlet opinion stands on every branching node of the taxonomy, over one shared
+    feature. The product of their expected probabilities is a coherent classifier at every level;
+    the product of their beliefs is a hyper-opinion: a mass on every node that says "the belief
+    came this far and no further". A label may name any node; an ancestor teaches the decisions
+    above it and leaves those below alone.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy, default=None
+        The tree; None makes a flat one of the labels in `y`.
+    backbone : str, default="resnet50"
+        Any model of timm. None: X is a 2-D array of features.
+    weights : "pretrained", path or None, default="pretrained"
+        timm's own weights (downloaded), a local ``.safetensors`` or ``.pth`` file, or a random
+        start.
+    finetune : {"full", "head"}, default="full"
+        Whether the backbone learns too. "head" keeps it frozen and computes features once.
+    preset : {"default", "paper"}, default="default"
+        Where the method parameters below that are None take their values: our defaults, or the
+        form of the paper (softplus evidence, full weight on the divergence, no leaf term).
+    evidence : {"softplus", "softplus_squared", "exp"}, default=None
+        How evidence grows with the read-out.
+    evidence_scale : float or "learn", default=None
+        Factor of the evidence.
+    prior : {"uniform", "inverse_frequency"}, default=None
+        Base rates: equal for all children of a node, or larger for rarer ones.
+    prior_weight : float or "children", default=None
+        Weight W of the prior: a number for every node, or each node's number of children.
+    base_rate_power, base_rate_smoothing : float, default=1.0 and 1.0
+        The inverse-frequency base rate is proportional to ``(count + smoothing) ** -power``.
+    risk : {"squared", "log", "digamma", "none"}, default=None
+        The evidential risk of each decision.
+    kl_weight : float, default=None
+        Weight of the divergence that takes evidence for wrong children away.
+    kl_annealing_epochs : float, default=10
+        Epochs over which that weight rises from 0; a quasi-Newton fit uses the full weight.
+    kl_per_child : bool, default=False
+        Whether that weight is divided by the node's number of children.
+    leaf_weight : float, default=None
+        Weight of ``-log P(label)``, a proper score of the whole path.
+    consistency_weight : float, default=None
+        Weight of the penalty for doubt that rises down the true path.
+    depth_weights : sequence of float, default=None
+        Weight of the decisions of each depth, from the root; None means 1.
+    initial_bias : float, default=None
+        Bias of the read-out at the start.
+    image_size : int or (height, width), default=None
+        None takes the size the weights were trained for.
+    augmentation : str, mapping or None, default="timm"
+        Of training images: "none", "timm" (random crop and flip), "randaugment", any
+        ``auto_augment`` string of timm, or options of ``timm.data.create_transform``.
+    on_bad_image : {"error", "skip"}, default="error"
+        Whether an image that cannot be read stops the job, or is left out and counted in a
+        warning.
+    standardize : bool, default=True
+        Whether features of a frozen backbone, or a 2-D X, are standardised first.
+    solver : {"auto", "lbfgs", "adamw"}, default="auto"
+        How a head on fixed features is fitted: "auto" and "lbfgs" with a full-batch quasi-Newton
+        method, "adamw" in epochs like a fine-tuned network.
+    l2 : float, default=0.01
+        L2 penalty of the quasi-Newton fit: ``l2 / 2 |weights|^2`` beside the mean loss.
+    tol, max_iter : float and int, default=1e-4 and 1000
+        Largest gradient component, and number of iterations, at which that fit stops.
+    max_epochs, batch_size : int, default=100 and 64
+        Passes over the data, and samples of a step.
+    learning_rate, weight_decay : float, default=1e-3 and 0.05
+        Of AdamW for the head; a cosine takes the rate to 0.
+    warmup_epochs : float, default=0.0
+        Epochs over which the rate rises first.
+    layer_decay : float, default=None
+        Factor of the learning rate from each layer to the one below it.
+    backbone_lr_scale : float, default=0.1
+        Learning rate of the backbone over that of the head.
+    clip_norm : float, default=1.0
+        Largest norm of the gradient; None does not clip.
+    ema_decay : float, default=None
+        Decay of the running mean of the weights, which is then the model; None keeps none.
+    validation_fraction : float, default=0.1
+        Share of the samples held out to choose the epoch that is kept; None keeps the last.
+    selection : str or callable, default="balanced_accuracy"
+        Score of that choice, on leaves: "accuracy", "balanced_accuracy", "neg_log_loss",
+        "neg_brier_score", "neg_ece", another name of scikit-learn's scorers, or a scorer.
+    patience : int, default=None
+        Epochs without a better score after which training stops.
+    class_weight : dict or "balanced", default=None
+        Weights of labels.
+    warm_start : bool, default=False
+        Whether `fit` goes on from the weights of the last fit.
+    checkpoint_dir : path, default=None
+        Folder of a checkpoint after each epoch: the same call resumes from it.
+    memory : str or joblib.Memory, default=None
+        Where the features of a frozen backbone are kept, image by image.
+    n_workers : int, default=None
+        Processes that decode images; None chooses.
+    accelerator, devices, strategy : default="auto", 1 and "auto"
+        Where to train, as in Lightning Fabric.
+    precision : {"auto", "32-true", "bf16-mixed", "16-mixed"}, default="auto"
+        Arithmetic of the backbone; "auto" is bfloat16 where the device computes in it.
+    compile : bool, default=False
+        Whether to compile the network.
+    random_state : int, RandomState or None, default=None
+        Source of all randomness; an int makes fits repeat bit for bit.
+    verbose : int, default=0
+        1 shows progress over epochs, 2 also over batches.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_leaves,)
+        Labels of all leaves, sorted.
+    taxonomy_ : Taxonomy
+        The tree.
+    network_ : Network
+        Backbone and head.
+    history_ : dict of lists
+        One entry for each epoch or iteration; ``pandas.DataFrame(history_)`` is a table.
+    n_iter_ : int
+        Epochs or iterations done.
+    best_epoch_, best_score_ : int and float
+        The epoch kept, and its score, where samples were held out.
+    n_features_in_, feature_names_in_
+        Of a 2-D X.
+
+    See Also
+    --------
+    HyperOpinion : What `predict_hyper_opinion` returns.
+    FlatCEClassifier : One softmax over the leaves, the rival to beat.
+
+    Notes
+    -----
+    Vacuity is the share of belief the network did not commit at a node. It is not a probability of
+    error, and bel <= P <= pl is no confidence interval.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skh2edl import H2EDLClassifier, Taxonomy
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(90, 3)) + 3 * np.repeat(np.eye(3), 30, axis=0)
+    >>> y = np.repeat(["lynx", "puma", "dog"], 30)
+    >>> y[:10] = "cat"  # never told apart further
+    >>> clf = H2EDLClassifier(tree, backbone=None).fit(X, y)
+    >>> clf.classes_
+    array(['dog', 'lynx', 'puma'], dtype='<U4')
+    >>> clf.predict_level([[9, 9, 0]], 1)
+    array(['cat'], dtype='<U3')
+    >>> opinion = clf.predict_hyper_opinion([[0, 0, 9]])
+    >>> bool(opinion.belief("dog")[0] > 0.9)
+    True
+    """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TreeClassifier._parameter_constraints,
