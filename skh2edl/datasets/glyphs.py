@@ -77,10 +77,11 @@ def make_glyphs(
     Characters come in equal numbers, in a random font (upright or slanted, light or bold), a
     little turned, sheared, scaled and shifted, then blurred, covered in part and made noisy.
 
-    Doubt can be put at either end of the tree. Latin O, Greek Ο, Cyrillic О and zero are the same
-    picture, so `lookalike_fraction` sets how many images cannot be told apart at the root. `blur`
-    hides detail, which is what siblings differ in. `ghost` prints a second, fainter character
-    over the first, and `ghost_level` names the level at which the two part ways.
+    Doubt can be put at a level of the tree. Latin O, Greek Ο, Cyrillic О and zero are the same
+    picture, so `lookalike_fraction` sets how many images cannot be told apart at the root. `ghost`
+    prints a second, fainter character over the first, and `ghost_level` names the level at which
+    the two part ways: two siblings that run into each other leave doubt at the leaf and nowhere
+    else. `blur` alone hides what siblings differ in, but also what scripts differ in.
 
     Parameters
     ----------
