@@ -1,10 +1,10 @@
 """timm's transforms for evaluation and training, up to the uint8 pixels."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 
 class ImageTransform:
@@ -83,10 +83,29 @@ def make_transform(
         # The smallest crop must still not be enlarged because of the scaled decoding.
         shrink = (scale[0] * min(ratio[0], 1 / ratio[1])) ** 0.5
         min_side = int(np.ceil(max(height, width) / shrink))
+    for operation in _operations(steps.transforms):
+        if operation.aug_fn.__name__ == "posterize":
+            operation.aug_fn = _posterize
     # timm ends with the conversion to a CHW tensor; batches are built from HWC pixels.
     steps.transforms = steps.transforms[:-1]
     is_random = not (augmentation is None or augmentation == "none")
     return ImageTransform(steps, (height, width), min_side, is_random)
+
+
+def _operations(steps: Iterable[Any]) -> Iterator[Any]:
+    """Find the operations inside timm's augmentations: lists of them, or lists of lists."""
+    for step in steps:
+        if hasattr(step, "aug_fn"):
+            yield step
+        elif isinstance(step, (list, tuple)):
+            yield from _operations(step)
+        else:
+            yield from _operations(getattr(step, "ops", None) or getattr(step, "policy", ()))
+
+
+def _posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
+    # At its strongest timm keeps 0 bits, which Pillow refuses: 1 is the least that shows a picture.
+    return image if bits >= 8 else ImageOps.posterize(image, max(1, bits))
 
 
 _TIMM_KEYS = ("input_size", "interpolation", "mean", "std", "crop_pct", "crop_mode")
