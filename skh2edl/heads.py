@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -84,7 +84,11 @@ class LeafRanges:
         return (leaf >= self.start[:, None]) & (leaf < self.stop[:, None])
 
 
-Targets = Paths | LeafRanges
+class Targets(Protocol):
+    """What a head makes of target nodes: `Paths`, `LeafRanges` or its own."""
+
+    def to(self, device: torch.device) -> Targets:
+        """Return the same on another device."""
 
 
 class TreeHead(nn.Module):
@@ -103,7 +107,9 @@ class TreeHead(nn.Module):
     def __init__(self, taxonomy: Taxonomy, n_features: int, n_outputs: int) -> None:
         super().__init__()
         self.segments = TreeSegments(taxonomy)
-        self.linear = nn.Linear(n_features, n_outputs)
+        # torch draws initial weights that are overwritten here; the caller's generator stays put.
+        with torch.random.fork_rng(devices=[]):
+            self.linear = nn.Linear(n_features, n_outputs)
         # A head that starts at zero makes no claim, and needs no random numbers.
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
@@ -130,7 +136,7 @@ class TreeHead(nn.Module):
         ----------
         features : Tensor of shape (n, n_features)
             What the backbone says of each sample.
-        targets : Paths or LeafRanges
+        targets : Targets
             What :meth:`prepare` made of the target nodes.
         epochs_done : float
             Epochs trained so far, for weights that rise.
@@ -173,19 +179,44 @@ class SoftmaxHead(TreeHead):
     def loss(self, features: Tensor, targets: LeafRanges, epochs_done: float) -> Tensor:
         """Return the loss of each sample."""
         log_leaves = self.leaf_log_probability(features)
-        loss = -log_leaves.gather(1, targets.start[:, None]).squeeze(1)
-        if targets.partial.numel() == 0:
-            return loss
-        inside = targets.inside(log_leaves.shape[1])[targets.partial]
-        log_partial = log_leaves[targets.partial]
-        if self.partial_labels == "marginal":
-            value = -log_partial.masked_fill(~inside, -torch.inf).logsumexp(1)
-        elif self.partial_labels == "soft":
-            value = -(log_partial * inside).sum(1) / inside.sum(1)
-        else:
-            value = torch.zeros_like(loss[targets.partial])
-        # The root says nothing, whichever way ancestors are read.
-        return loss.index_copy(0, targets.partial, value.masked_fill(targets.decision < 0, 0.0))
+
+        def log_sum(inside: Tensor) -> Tensor:
+            return log_leaves[targets.partial].masked_fill(~inside, -torch.inf).logsumexp(1)
+
+        return label_cost(log_leaves, targets, self.partial_labels, log_sum)
+
+
+def label_cost(
+    leaf_scores: Tensor,
+    targets: LeafRanges,
+    partial_labels: str,
+    score_as_one: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """Return minus the score of each label, an ancestor read as `partial_labels` says.
+
+    Parameters
+    ----------
+    leaf_scores : Tensor of shape (n, n_leaves)
+        What a label that is this leaf scores.
+    targets : LeafRanges
+        The labels.
+    partial_labels : {"marginal", "soft", "drop"}
+        Score an ancestor as one, as the mean of its leaves, or not at all.
+    score_as_one : callable
+        From the mask of their leaves to the scores of the partial labels.
+    """
+    cost = -leaf_scores.gather(1, targets.start[:, None]).squeeze(1)
+    if targets.partial.numel() == 0:
+        return cost
+    inside = targets.inside(leaf_scores.shape[1])[targets.partial]
+    if partial_labels == "marginal":
+        value = -score_as_one(inside)
+    elif partial_labels == "soft":
+        value = -(leaf_scores[targets.partial] * inside).sum(1) / inside.sum(1)
+    else:
+        value = torch.zeros_like(cost[targets.partial])
+    # The root says nothing, whichever way ancestors are read.
+    return cost.index_copy(0, targets.partial, value.masked_fill(targets.decision < 0, 0.0))
 
 
 class SoftmaxTreeHead(TreeHead):

@@ -113,6 +113,43 @@ def log_gamma_excess(x: Tensor) -> Tensor:
     return torch.where(is_low, direct, series)
 
 
+def log_det_fisher(alpha: Tensor, present: Tensor) -> Tensor:
+    """Return the log determinant of the Fisher information of each row's Dirichlet.
+
+    With ``h(x) = x - 1 / ψ₁(x)`` the textbook form ``Σ log ψ₁(α) + log(1 - Σ ψ₁(S) / ψ₁(α))``
+    equals ``Σ log ψ₁(α) + log ψ₁(S) + log(Σ h(α) - h(S))``, in which nothing cancels.
+
+    Parameters
+    ----------
+    alpha : Tensor of shape (n, n_cells)
+        Concentrations.
+    present : Tensor of bool of shape (n, n_cells)
+        Which cells the Dirichlet of the row has, two at least.
+
+    Examples
+    --------
+    >>> import torch
+    >>> log_det_fisher(torch.tensor([[1.0, 1.0]]), torch.tensor([[True, True]])).exp()
+    tensor([0.5841])
+    """
+    strength = (alpha * present).sum(-1)
+    logs = (torch.polygamma(1, alpha).log() * present).sum(-1)
+    rest = (_trigamma_gap(alpha) * present).sum(-1) - _trigamma_gap(strength)
+    return logs + torch.polygamma(1, strength).log() + rest.log()
+
+
+def _trigamma_gap(x: Tensor) -> Tensor:
+    """Return ``x - 1 / ψ₁(x)``, which lies between 0 and 1/2."""
+    is_low = x < _SERIES_FROM
+    low, high = torch.where(is_low, x, 1.0), torch.where(is_low, _SERIES_FROM, x)
+    inverse = 1 / high
+    square = inverse * inverse
+    # x ψ₁(x) = 1 + rest / x
+    tail = 1 / 6 - square * (1 / 30 - square * (1 / 42 - square * (1 / 30 - square * (5 / 66))))
+    rest = 1 / 2 + inverse * tail
+    return torch.where(is_low, low - 1 / torch.polygamma(1, low), rest / (1 + rest * inverse))
+
+
 def rising_doubt(probability: Tensor, vacuity: Tensor, has_previous: Tensor) -> Tensor:
     """Consistency, ``stopgrad(p_{v,c}) max(0, u_w - u_v)`` for consecutive nodes v, w of a way.
 

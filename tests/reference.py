@@ -129,3 +129,119 @@ def softmax_tree_loss(tree, logits, node):
         loss += math.log(sum(math.exp(logits[column]) for column in columns))
         loss -= logits[columns[target]]
     return loss
+
+
+def softmax(logits):
+    highest = max(logits)
+    values = [math.exp(logit - highest) for logit in logits]
+    return [value / sum(values) for value in values]
+
+
+def leaves_of(tree, node):
+    """Positions of the leaves whose path begins with the node's."""
+    path = path_to(tree, node)
+    return [
+        position
+        for position, leaf in enumerate(tree.leaf_nodes.tolist())
+        if path_to(tree, leaf)[: len(path)] == path
+    ]
+
+
+def merged(values, inside):
+    """The sum over a set of leaves first, then the leaves outside it."""
+    return [
+        sum(values[k] for k in inside),
+        *(value for k, value in enumerate(values) if k not in inside),
+    ]
+
+
+def flat_cells(evidence, prior, inside, partial_labels):
+    """Evidence, prior and target of the cells that a label distinguishes."""
+    if partial_labels == "marginal":
+        evidence, prior = merged(evidence, inside), merged(prior, inside)
+        return evidence, prior, [float(k == 0) for k in range(len(evidence))]
+    return evidence, prior, [(k in inside) / len(inside) for k in range(len(evidence))]
+
+
+def outside_kl(evidence, prior, inside):
+    kept = [prior[k] if k in inside else prior[k] + evidence[k] for k in range(len(evidence))]
+    return dirichlet_kl(kept, prior)
+
+
+def soft_risk(name, alpha, target):
+    """Sensoy's risks for a target distribution."""
+    total = sum(alpha)
+    if name == "squared":
+        return sum(
+            (y - one / total) ** 2 + one / total * (1 - one / total) / (total + 1)
+            for one, y in zip(alpha, target, strict=True)
+        )
+    if name == "none":
+        return 0.0
+    function = {"log": math.log, "digamma": digamma}[name]
+    return sum(y * (function(total) - function(one)) for one, y in zip(alpha, target, strict=True))
+
+
+def henn_parts(logits, groups):
+    """Alpha of each leaf and c of each group from the read-out."""
+    n_leaves = sum(map(len, groups))
+    alpha = [softplus(logit) + 1 for logit in logits[:n_leaves]]
+    extra = [
+        softplus(logit) if len(group) > 1 else 0.0
+        for logit, group in zip(logits[n_leaves:], groups, strict=True)
+    ]
+    return alpha, extra
+
+
+def henn_kl(alpha, extra, groups):
+    """Divergence of the grouped Dirichlet from (1, 0) through its entropy."""
+
+    def log_beta(values):
+        return sum(map(gammaln, values)) - gammaln(sum(values))
+
+    within = [sum(alpha[k] for k in group) for group in groups]
+    beta = [one + other for one, other in zip(within, extra, strict=True)]
+    beta_0, n_leaves = sum(beta), len(alpha)
+    log_c = sum(log_beta([alpha[k] for k in group]) for group in groups) + log_beta(beta)
+    entropy = log_c - sum((one - 1) * digamma(one) for one in alpha)
+    entropy += (sum(alpha) - n_leaves) * digamma(beta_0)
+    for j, group in enumerate(groups):
+        for k in group:
+            entropy -= (alpha[k] - 1) * (digamma(beta[j]) - digamma(within[j]))
+        entropy += extra[j] * (digamma(beta_0) - digamma(beta[j]))
+    prior_log_c = sum(log_beta([1.0] * len(group)) for group in groups)
+    prior_log_c += log_beta([float(len(group)) for group in groups])
+    return prior_log_c - entropy
+
+
+def henn_probability(alpha, extra, groups):
+    within = [sum(alpha[k] for k in group) for group in groups]
+    beta = [one + other for one, other in zip(within, extra, strict=True)]
+    return [
+        alpha[k] / within[j] * beta[j] / sum(beta) for j, group in enumerate(groups) for k in group
+    ]
+
+
+def hxe_loss(tree, probability, node, depth_decay):
+    loss = 0.0
+    path = path_to(tree, node)
+    nodes = {path_to(tree, other): other for other in range(tree.n_nodes)}
+    for position, _, _ in decisions_to(tree, node):
+        parent = tree.branching[position]
+        child = path[: len(parent) + 1]
+        share = sum(probability[k] for k in leaves_of(tree, nodes[child]))
+        share /= sum(probability[k] for k in leaves_of(tree, nodes[parent]))
+        loss -= math.exp(-depth_decay * len(parent)) * math.log(share)
+    return loss
+
+
+def kinship(tree, node, sharpness):
+    """Soft label: q over the leaves from the height of the lowest common ancestor."""
+    while tree.n_children[node] == 1:
+        node = int(tree.first_child[node])
+    heights = [
+        int(tree.heights[tree.lowest_common_ancestor([node], [leaf])[0]])
+        for leaf in tree.leaf_nodes.tolist()
+    ]
+    values = [math.exp(-sharpness * height / int(tree.heights[0])) for height in heights]
+    return [value / sum(values) for value in values]
