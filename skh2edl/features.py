@@ -141,7 +141,7 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
         Returns
         -------
-        features : ndarray of float32 of shape (n_images, n_features_out_)
+        features : ndarray of float32 of shape (n_images, n_features_out)
         """
         check_is_fitted(self, "backbone_")
         evaluation = make_transform(self.backbone_.data_config)
