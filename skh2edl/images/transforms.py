@@ -100,7 +100,7 @@ def _operations(steps: Iterable[Any]) -> Iterator[Any]:
         elif isinstance(step, (list, tuple)):
             yield from _operations(step)
         else:
-            yield from _operations(getattr(step, "ops", None) or getattr(step, "policy", ()))
+            yield from _operations(getattr(step, "ops", getattr(step, "policy", ())))
 
 
 def _posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
