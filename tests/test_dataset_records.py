@@ -105,9 +105,11 @@ def test_files_of_a_table_are_beside_it_unless_a_root_is_given(tmp_path):
 
 def test_a_table_with_one_column_takes_labels_of_a_given_taxonomy():
     tree = Taxonomy.from_paths([("cat", "lion"), ("cat", "lynx"), ("dog", "wolf")])
-    frame = pd.DataFrame({"image": ["a", "b", "c"], "label": ["lynx", "cat", None]})
+    frame = pd.DataFrame(
+        {"image": list("abcd"), "label": pd.Series(["lynx", "cat", None, pd.NA], dtype=object)}
+    )
     record = load_table(frame, label_columns="label", taxonomy=tree, check="none")
-    assert record.labels.tolist() == ["lynx", "cat", "root"]
+    assert record.labels.tolist() == ["lynx", "cat", "root", "root"]
 
 
 def test_a_column_that_is_always_empty_is_no_level():

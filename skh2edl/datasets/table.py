@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from skh2edl._taxonomy_formats import is_blank
 from skh2edl.datasets._files import check_images, read_table
 from skh2edl.datasets._record import LabelledImages
 from skh2edl.taxonomy import Taxonomy
@@ -72,7 +71,7 @@ def load_table(
     if not label_columns:
         raise ValueError("label_columns must name at least one column, got none.")
     optional = [c for c in (split_column, group_column, id_column) if c is not None]
-    columns = [image_column, *label_columns, *optional]
+    columns = list(dict.fromkeys([image_column, *label_columns, *optional]))
     rows, name, folder = _read(table, columns)
     if root is not None:
         folder = Path(root).expanduser()
@@ -119,15 +118,16 @@ def _read(table: Any, columns: list[str]) -> tuple[list[dict], str, Path]:
     if isinstance(table, (str, os.PathLike)):
         path = Path(table).expanduser()
         return read_table(path, columns, path.stem), path.stem, path.parent
-    if not hasattr(table, "to_dict") or not hasattr(table, "columns"):
+    if not hasattr(table, "notna"):
         raise TypeError(f"table must be a path or a DataFrame, got {type(table).__name__}.")
     missing = [column for column in columns if column not in table.columns]
     if missing:
         raise ValueError(
             f"the table must have the column(s) {missing}, and has {list(table.columns)}."
         )
-    return table.to_dict("records"), "table", Path()
+    filled = table[columns].astype(object).where(table[columns].notna(), "")
+    return filled.to_dict("records"), "table", Path()
 
 
 def _text(value: Any) -> str:
-    return "" if is_blank(value) else str(value).strip()
+    return str(value).strip()
