@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from ._tree import Tree
 
 
-def draw_tree(tree: Tree, captions: Sequence[str], max_lines: int) -> str:
+def draw_tree(tree: Tree, caption: Callable[[int], str], max_lines: int) -> str:
     """Draw one line a node, folding what is deepest until the drawing fits.
 
     Parameters
     ----------
     tree : Tree
         The tree.
-    captions : sequence of str
-        What to write for each node.
+    caption : callable
+        From a node to what to write for it.
     max_lines : int
         Lines to draw at most, as far as the first level allows.
     """
     nodes_down_to = np.cumsum(np.bincount(tree.depths))
     deepest = max(1, int((nodes_down_to <= max_lines).sum()) - 1)
     widest = max(3, max_lines - 1)
-    return "\n".join(_lines(tree, captions, deepest, widest))
+    return "\n".join(_lines(tree, caption, deepest, widest))
 
 
-def _lines(tree: Tree, captions: Sequence[str], deepest: int, widest: int) -> Iterator[str]:
-    yield captions[0]
+def _lines(tree: Tree, caption: Callable[[int], str], deepest: int, widest: int) -> Iterator[str]:
+    yield caption(0)
     waiting: list[tuple[int, str, bool]] = _children(tree, 0, "", widest)
     while waiting:
         node, indent, is_last = waiting.pop()
@@ -37,7 +37,7 @@ def _lines(tree: Tree, captions: Sequence[str], deepest: int, widest: int) -> It
             yield f"{indent}{branch}... {-node} more"
             continue
         folded = tree.depths[node] >= deepest and tree.n_children[node] > 0
-        yield f"{indent}{branch}{captions[node]}{' ...' if folded else ''}"
+        yield f"{indent}{branch}{caption(node)}{' ...' if folded else ''}"
         if not folded:
             waiting += _children(tree, node, indent + ("    " if is_last else "│   "), widest)
 

@@ -1,225 +1,237 @@
 """Read the forms in which people keep a taxonomy, each into names and parent positions.
 
-Every reader returns ``(names, parents)``: a list of names and an int64 array with the position of
-each node's parent, -1 for the root. Readers loop instead of recursing, so depth is no limit.
+Every reader returns ``(names, parents)``: a list of names, which `Taxonomy` checks all at once,
+and an int64 array with the position of each node's parent, -1 for the root. Readers loop instead
+of recursing, so that a deep file meets our limit and not Python's.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import math
 import os
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ._tree import IntArray
+from ._names import Name, clean_name, clean_names, fill_row, is_blank, shown
+from ._tree import IntArray, check_depth
 
-Name = str | int | float | bool
-NodeList = tuple[list[Name], IntArray]
+NodeList = tuple[list[Any], IntArray]
 
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-
-
-def is_blank(value: Any) -> bool:
-    """Tell whether a table cell names nothing: None, NaN, NA or white space."""
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return True
-    # pandas' NA and NaT refuse comparison or differ from themselves, like NaN.
-    if isinstance(value, (str, int)):
-        return False
-    return type(value).__name__ in {"NAType", "NaTType"} or value != value
+_JSON_FORMAT = "skh2edl.taxonomy"
 
 
-def clean_name(name: Any) -> Name:
-    """Return a node's name as a plain Python value, or say why it cannot be one."""
-    if isinstance(name, np.generic):
-        name = name.item()
-    if isinstance(name, str):
-        if not name.strip():
-            raise ValueError(
-                f"A node of the taxonomy has the empty name {name!r}. Give every node a name."
-            )
-        if _UNPRINTABLE.search(name):
-            raise ValueError(
-                f"The name {name!r} holds a control character or a lone surrogate. "
-                "Remove it from the name."
-            )
-        return name
-    if isinstance(name, (bool, int)) or (isinstance(name, float) and math.isfinite(name)):
-        return name
-    raise TypeError(
-        f"A node's name must be a string or a finite number, got {name!r} of type "
-        f"{type(name).__name__}. Convert it to a string."
-    )
+def _rows_of(table: Any) -> Iterable[Any]:
+    """Return the rows of a DataFrame, an array or any sequence of rows."""
+    if hasattr(table, "itertuples"):
+        rows: Iterable[Any] = table.itertuples(index=False, name=None)
+        return rows
+    if isinstance(table, str) or not isinstance(table, Iterable):
+        raise TypeError(f"Give a sequence of rows, got {shown(table)}.")
+    return table
 
 
-class PathCollector:
-    """Grow a tree from paths, creating each prefix once."""
-
-    def __init__(self, root_name: Name) -> None:
-        self.names: list[Name] = [clean_name(root_name)]
-        self.parents: list[int] = [-1]
-        self._children: dict[tuple[int, Any], int] = {}
-
-    def add(self, path: Iterable[Any]) -> None:
-        """Add one path below the root."""
-        node = 0
-        for name in path:
-            child = self._children.get((node, name))
-            if child is None:
-                child = len(self.names)
-                self._children[node, name] = child
-                self.names.append(clean_name(name))
-                self.parents.append(node)
-            node = child
-
-    def finish(self) -> NodeList:
-        """Return what was collected."""
-        return self.names, np.asarray(self.parents, dtype=np.int64)
-
-
-def fill_row(row: Sequence[Any]) -> list[Any]:
-    """Drop trailing blanks and let the next named rank stand in for a missing one.
-
-    Standing in keeps every name on the level of its own column; the node that stands in has one
-    child, so no decision is added.
-    """
-    last = len(row)
-    while last and is_blank(row[last - 1]):
-        last -= 1
-    filled = list(row[:last])
-    for position in range(last - 2, -1, -1):
-        if is_blank(filled[position]):
-            filled[position] = filled[position + 1]
-    return filled
-
-
-def read_paths(paths: Iterable[Any], root_name: Name) -> NodeList:
-    """Collect path rows; a string is refused because its letters would become nodes."""
-    collector = PathCollector(root_name)
-    for number, path in enumerate(paths):
-        if isinstance(path, str) or not isinstance(path, Iterable):
+def read_rows(rows: Any) -> Iterable[list[Any]]:
+    """Yield the named ranks of each row from the top level down."""
+    for number, row in enumerate(_rows_of(rows)):
+        # The letters of a string would become ranks.
+        if isinstance(row, str) or not isinstance(row, Iterable):
             raise TypeError(
-                f"Row {number} is {path!r}, but each path must be a sequence of names from the "
+                f"Row {number} is {shown(row)}, but each row must be a sequence of names from the "
                 "top level down, such as ('Boeing', '737', '737-800')."
             )
-        row = fill_row(list(path))
-        if not row:
+        ranks = fill_row(row)
+        check_depth(len(ranks))
+        yield ranks
+
+
+def read_paths(paths: Any, root_name: Name) -> NodeList:
+    """Collect path rows, creating each prefix once."""
+    names: list[Any] = [root_name]
+    parents = [-1]
+    children: dict[tuple[int, Any], int] = {}
+    for number, path in enumerate(read_rows(paths)):
+        if not path:
             raise ValueError(f"Row {number} has no name. Remove the empty row from the paths.")
-        collector.add(row)
-    return collector.finish()
-
-
-def read_edges(edges: Iterable[tuple[Any, Any]]) -> NodeList:
-    """Collect (parent, child) pairs, in which a name stands for one node."""
-    position: dict[Any, int] = {}
-    names: list[Name] = []
-    parents: list[int] = []
-
-    def node(name: Any) -> int:
-        known = position.get(name)
-        if known is None:
-            known = position[name] = len(names)
-            names.append(clean_name(name))
-            parents.append(-1)
-        return known
-
-    for number, edge in enumerate(edges):
+        node = 0
         try:
-            parent_name, child_name = edge
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"Edge {number} is {edge!r}, but each edge must be a pair (parent, child)."
-            ) from None
-        if isinstance(edge, str):
-            raise ValueError(f"Edge {number} is the string {edge!r}, not a pair (parent, child).")
-        parent, child = node(parent_name), node(child_name)
-        if parents[child] not in (-1, parent):
-            raise ValueError(
-                f"{child_name!r} has two parents, {names[parents[child]]!r} and {parent_name!r}. "
-                "A taxonomy is a tree: keep one of them, or give the two nodes different names "
-                "or use path rows."
-            )
-        parents[child] = parent
+            for name in path:
+                child = children.setdefault((node, name), len(names))
+                if child == len(names):
+                    names.append(name)
+                    parents.append(node)
+                node = child
+        except TypeError:  # a list or dict where a name should be
+            clean_names(path)
+            raise
     return names, np.asarray(parents, dtype=np.int64)
 
 
-def read_parents(parents: Mapping[Any, Any]) -> NodeList:
-    """Collect a child -> parent map; a missing or None parent marks the root."""
-    blank_parents = {child for child, parent in parents.items() if is_blank(parent)}
-    names, positions = read_edges(
-        (parent, child) for child, parent in parents.items() if child not in blank_parents
+def read_edges(edges: Any) -> NodeList:
+    """Collect (parent, child) pairs, in which a name stands for one node."""
+    pairs = [
+        edge if type(edge) is tuple and len(edge) == 2 else _as_pair(edge, number)
+        for number, edge in enumerate(_rows_of(edges))
+    ]
+    try:
+        position = {
+            name: node for node, name in enumerate(dict.fromkeys(chain.from_iterable(pairs)))
+        }
+    except TypeError:  # a list or dict where a name should be
+        clean_names(chain.from_iterable(pairs))
+        raise
+    names = list(position)
+    ends = np.fromiter(
+        map(position.__getitem__, chain.from_iterable(pairs)), np.int64, 2 * len(pairs)
     )
-    for lonely in blank_parents.difference(names):
-        names.append(clean_name(lonely))
-        positions = np.append(positions, -1)
-    return names, positions
+    above, below = ends[0::2], ends[1::2]
+    parents = np.full(len(names), -1, dtype=np.int64)
+    parents[below] = above
+    differ = np.flatnonzero(parents[below] != above)
+    if differ.size:
+        parent, child = above[differ[0]], below[differ[0]]
+        raise ValueError(
+            f"{shown(names[child])} has two parents, {shown(names[parent])} and "
+            f"{shown(names[parents[child]])}. A taxonomy is a tree: keep one of them, or give the "
+            "two nodes different names or use path rows."
+        )
+    return names, parents
+
+
+def _as_pair(edge: Any, number: int) -> tuple[Any, Any]:
+    try:
+        parent, child = () if isinstance(edge, str) else edge
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"Edge {number} is {shown(edge)}, but each edge must be a pair (parent, child)."
+        ) from None
+    return parent, child
+
+
+def read_parents(parents: Any) -> NodeList:
+    """Collect a child -> parent map; a blank parent marks the root."""
+    if not hasattr(parents, "items"):
+        raise TypeError(
+            f"parents must map each child to its parent, got {shown(parents)} of type "
+            f"{type(parents).__name__}. For a list of pairs use Taxonomy.from_edges."
+        )
+    names, positions = read_edges(
+        (parent, child) for child, parent in parents.items() if not is_blank(parent)
+    )
+    known = set(names)
+    lonely = [child for child, parent in parents.items() if is_blank(parent) and child not in known]
+    return names + lonely, _with_roots(positions, len(lonely))
+
+
+def read_networkx(graph: Any) -> NodeList:
+    """Collect the edges of a directed networkx graph that point from parent to child."""
+    if not getattr(graph, "is_directed", lambda: False)():
+        raise TypeError(
+            "The graph must be a networkx.DiGraph with edges from parent to child, got "
+            f"{type(graph).__name__}. For an undirected tree, first apply "
+            "networkx.bfs_tree(graph, root)."
+        )
+    names, positions = read_edges(graph.edges())
+    known = set(names)
+    lonely = [node for node in graph.nodes if node not in known]
+    return names + lonely, _with_roots(positions, len(lonely))
+
+
+def _with_roots(positions: IntArray, n_roots: int) -> IntArray:
+    return np.append(positions, np.full(n_roots, -1, dtype=np.int64))
 
 
 def read_nested(nested: Any, root_name: Name) -> NodeList:
     """Collect nested mappings; a list, set or tuple holds leaves, None or {} ends a branch."""
-    names: list[Name] = [clean_name(root_name)]
+    names: list[Any] = [root_name]
     parents = [-1]
-    waiting: list[tuple[int, Any]] = [(0, nested)]
+    waiting: list[tuple[int, int, Any]] = [(0, 0, nested)]
     while waiting:
-        node, below = waiting.pop()
+        node, depth, below = waiting.pop()
         if below is None:
             continue
         if isinstance(below, Mapping):
             children: Iterable[tuple[Any, Any]] = below.items()
-        elif isinstance(below, (list, tuple, set, frozenset)):
-            ordered = sorted(below, key=str) if isinstance(below, (set, frozenset)) else below
-            children = ((child, None) for child in ordered)
+        elif isinstance(below, (list, tuple)):
+            children = ((child, None) for child in below)
+        elif isinstance(below, (set, frozenset)):
+            children = ((child, None) for child in sorted(below, key=str))
         else:
             children = ((below, None),)
         for name, deeper in children:
-            waiting.append((len(names), deeper))
-            names.append(clean_name(name))
+            # A mapping that holds itself would otherwise never end.
+            check_depth(depth + 1)
+            waiting.append((len(names), depth + 1, deeper))
+            names.append(name)
             parents.append(node)
     return names, np.asarray(parents, dtype=np.int64)
 
 
 def read_table_rows(
     table: Any, columns: Sequence[Hashable] | None
-) -> tuple[list[list[Any]], list[Hashable]]:
-    """Return the rank cells of a CSV file or DataFrame, and the columns they came from."""
-    if hasattr(table, "columns") and hasattr(table, "itertuples"):
-        available = list(table.columns)
-        chosen = _check_columns(columns, available, "The table")
-        return [list(row) for row in table[chosen].itertuples(index=False, name=None)], chosen
-    path = Path(table)
+) -> tuple[list[list[Any]], list[str]]:
+    """Return the ranks of each row that has any, and the names of the levels they reach."""
+    if hasattr(table, "itertuples"):
+        chosen = _check_columns(columns, list(table.columns), "The table")
+        cells = table[chosen].itertuples(index=False, name=None)
+    elif isinstance(table, (str, os.PathLike)):
+        cells, chosen = _read_csv(Path(table), columns)
+    else:
+        raise TypeError(
+            "table must be the path of a CSV file or a pandas DataFrame, got "
+            f"{type(table).__name__}."
+        )
+    rows = [row for row in map(fill_row, cells) if row]
+    return rows, [str(column) for column in chosen[: max(map(len, rows), default=0)]]
+
+
+def _read_csv(path: Path, columns: Sequence[Hashable] | None) -> tuple[Any, list[Hashable]]:
+    rows = []
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file)
-        header: list[Hashable] = list(next(reader, []))
-        chosen = _check_columns(columns, header, str(path))
-        wanted = [header.index(column) for column in chosen]
-        rows = []
-        for line in reader:
-            if len(line) <= max(wanted) and any(line):
-                raise ValueError(
-                    f"{path}, line {reader.line_num}, has {len(line)} cells, but the rank columns "
-                    f"{chosen} need {max(wanted) + 1}. Complete the line; a blank cell means a "
-                    "missing rank."
-                )
-            if any(line):
-                rows.append([line[position].strip() for position in wanted])
+        try:
+            header: list[Hashable] = [cell.strip() for cell in next(reader, [])]
+            chosen = _check_columns(columns, header, str(path))
+            wanted = [header.index(column) for column in chosen]
+            for line in reader:
+                if len(line) <= max(wanted) and any(line):
+                    raise ValueError(
+                        f"{path}, line {reader.line_num}, has {len(line)} cells, but the rank "
+                        f"columns {shown(chosen)} need {max(wanted) + 1}. Complete the line; a "
+                        "blank cell means a missing rank."
+                    )
+                rows.append([line[place].strip() for place in wanted] if any(line) else [])
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ValueError(
+                f"{path} cannot be read as CSV in UTF-8 after line {reader.line_num}: {error}. "
+                "Save it again as UTF-8 CSV."
+            ) from None
     return rows, chosen
 
 
 def _check_columns(
     columns: Sequence[Hashable] | None, available: list[Hashable], source: str
 ) -> list[Hashable]:
-    chosen = list(available if columns is None else columns)
+    chosen = (
+        [columns] if isinstance(columns, str) else list(available if columns is None else columns)
+    )
     missing = [column for column in chosen if column not in available]
     if missing or not chosen:
         raise ValueError(
-            f"{source} has the columns {available}, not {missing or 'any rank column'}. "
+            f"{source} has the columns {shown(available)}, not "
+            f"{shown(missing) if missing else 'any rank column'}. "
             "Name the rank columns from the top level down."
+        )
+    repeated = [column for column in chosen if (available + chosen).count(column) > 2]
+    if repeated:
+        raise ValueError(
+            f"{source} has the column {shown(repeated[0])} more than once among the rank columns. "
+            "Give each rank a column name of its own."
         )
     return chosen
 
@@ -229,17 +241,22 @@ def read_folder(directory: str | os.PathLike[str], root_name: Name | None) -> No
     top = Path(directory)
     if not top.is_dir():
         raise NotADirectoryError(f"{top} is not a folder. Give the folder that holds the classes.")
-    names: list[Name] = [clean_name(top.resolve().name if root_name is None else root_name)]
+    names: list[Any] = [top.resolve().name if root_name is None else root_name]
     parents = [-1]
-    waiting = [(0, top)]
+    waiting = [(0, 0, os.fspath(top))]
     while waiting:
-        node, folder = waiting.pop()
-        for child in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        node, depth, folder = waiting.pop()
+        with os.scandir(folder) as entries:
             # A link may lead out of the folder or around in a circle.
-            if child.name.startswith(".") or child.is_symlink() or not child.is_dir():
-                continue
-            waiting.append((len(names), child))
-            names.append(clean_name(child.name))
+            found = sorted(
+                entry.name
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+            )
+        for name in found:
+            check_depth(depth + 1)
+            waiting.append((len(names), depth + 1, os.path.join(folder, name)))
+            names.append(name)
             parents.append(node)
     return names, np.asarray(parents, dtype=np.int64)
 
@@ -253,6 +270,16 @@ _NEWICK_TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
+_NEWICK_FOLLOWS = {
+    "": {"(", "name"},
+    "(": {"(", "name", ",", ")", ":"},
+    ",": {"(", "name", ",", ")", ":"},
+    ")": {"name", ",", ")", ":", ";"},
+    "name": {",", ")", ":", ";"},
+    ":": {"length"},
+    "length": {",", ")", ";"},
+    ";": set(),
+}
 
 
 def read_newick(text: str, root_name: Name) -> NodeList:
@@ -261,49 +288,55 @@ def read_newick(text: str, root_name: Name) -> NodeList:
     An inner node without a name is called after its first and last leaf, because Newick files
     rarely name them and a label needs something to say.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"Newick text must be a string, got {type(text).__name__}.")
     names: list[Name | None] = [None]
     parents = [-1]
-    node, position, expects_length, closed = 0, 0, False, False
+    node, depth, position, before = 0, 0, 0, ""
     end = len(text.rstrip())
     while position < end:
         match = _NEWICK_TOKEN.match(text, position)
-        if match is None or closed:
-            raise ValueError(
-                f"Newick text cannot be read at character {position}: "
-                f"{text[position : position + 20]!r}. Check quotes, brackets and the closing ';'."
-            )
-        position = match.end()
-        if match["comment"]:
-            continue
-        sign = match["sign"]
-        if sign in ("(", ","):
-            parent = node if sign == "(" else parents[node]
-            if parent < 0 or (sign == "(" and names[node] is not None):
-                raise ValueError(f"Newick text has a misplaced {sign!r} at character {position}.")
-            node = len(names)
-            names.append(None)
-            parents.append(parent)
-        elif sign == ")":
-            node = parents[node]
-            if node < 0:
-                raise ValueError(f"Newick text closes one bracket too many at {position}.")
-        elif sign == ";":
-            closed = True
-        elif sign is None and not expects_length:
-            if names[node] is not None:
-                raise ValueError(
-                    f"Newick text names one node twice, {names[node]!r} and {match[0].strip()!r}. "
-                    "Quote names that hold spaces."
+        if match is None:
+            raise _newick_error(text, position, "an open quote or a stray bracket")
+        if not match["comment"]:
+            kind = match["sign"] or ("length" if before == ":" else "name")
+            if kind not in _NEWICK_FOLLOWS[before]:
+                problem = "a second tree" if before == ";" else f"a misplaced {kind}"
+                raise _newick_error(text, position, problem)
+            if kind in ("(", ","):
+                depth += kind == "("
+                check_depth(depth)
+                parent = node if kind == "(" else parents[node]
+                if parent < 0:
+                    raise _newick_error(text, position, "a ',' outside all brackets")
+                node = len(names)
+                names.append(None)
+                parents.append(parent)
+            elif kind == ")":
+                depth -= 1
+                node = parents[node]
+                if node < 0:
+                    raise _newick_error(text, position, "a ')' without its '('")
+            elif kind == "name":
+                # An unquoted underscore stands for a blank in Newick.
+                names[node] = (
+                    match["word"].replace("_", " ")
+                    if match["word"]
+                    else match["quoted"][1:-1].replace("''", "'")
                 )
-            word = match["word"]
-            # An unquoted underscore stands for a blank in Newick.
-            names[node] = (
-                word.replace("_", " ") if word else match["quoted"][1:-1].replace("''", "'")
-            )
-        expects_length = sign == ":"
+            before = kind
+        position = match.end()
     if node != 0:
-        raise ValueError("Newick text ends inside a bracket. Close every '(' and end with ';'.")
+        raise _newick_error(text, end, "an end inside a bracket")
     return _name_clades(names, np.asarray(parents, dtype=np.int64), root_name)
+
+
+def _newick_error(text: str, position: int, problem: str) -> ValueError:
+    near = text[max(0, position - 10) : position + 20]
+    return ValueError(
+        f"Newick text has {problem} at character {position}, near {near!r}. Check brackets, "
+        "commas and the closing ';', and quote names that hold spaces or signs."
+    )
 
 
 def _name_clades(names: list[Name | None], parents: IntArray, root_name: Name) -> NodeList:
@@ -313,6 +346,7 @@ def _name_clades(names: list[Name | None], parents: IntArray, root_name: Name) -
         if node not in ends:
             if name is None:
                 raise ValueError("Newick text has a leaf with an empty name. Name every leaf.")
+            clean_name(name)  # before long names are repeated in those of clades
             ends[node] = (name, name)
         if node:
             parent = int(parents[node])
@@ -320,42 +354,42 @@ def _name_clades(names: list[Name | None], parents: IntArray, root_name: Name) -
             ends[parent] = (ends[node][0], ends.get(parent, ends[node])[1])
     if names[0] is None:
         names[0] = root_name
-    clades = (
-        f"{ends[node][0]}..{ends[node][1]}" if name is None else name
-        for node, name in enumerate(names)
-    )
-    return [clean_name(name) for name in clades], parents
+    return [
+        (first if first == last else f"{first}..{last}") if name is None else name
+        for name, (first, last) in zip(names, map(ends.__getitem__, range(len(names))), strict=True)
+    ], parents
 
 
-def read_networkx(graph: Any) -> NodeList:
-    """Collect the edges of a directed networkx graph that point from parent to child."""
-    if not getattr(graph, "is_directed", lambda: False)():
-        raise TypeError(
-            "The graph must be a networkx.DiGraph with edges from parent to child, got "
-            f"{type(graph).__name__}. For an undirected tree, first apply "
-            "networkx.bfs_tree(graph, root)."
-        )
-    names, parents = read_edges(edge[:2] for edge in graph.edges())
-    known = set(names)
-    isolated = [clean_name(node) for node in graph.nodes if node not in known]
-    return names + isolated, np.append(parents, np.full(len(isolated), -1, dtype=np.int64))
+def write_json(
+    names: list[Name], parents: list[int], level_names: tuple[str, ...] | None, separator: str
+) -> str:
+    """Write the arguments of a taxonomy as JSON."""
+    record = {
+        "format": _JSON_FORMAT,
+        "version": 1,
+        "separator": separator,
+        "level_names": level_names,
+        "names": names,
+        "parents": parents,
+    }
+    return json.dumps(record, ensure_ascii=False)
 
 
-def read_json(text: str, expected_format: str) -> dict[str, Any]:
+def read_json(text: str) -> dict[str, Any]:
     """Return the arguments of a taxonomy written as JSON, checked for their types."""
     try:
         record = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"The taxonomy is not valid JSON: {error}") from None
-    if not isinstance(record, dict) or record.get("format") != expected_format:
+        raise ValueError(f"The taxonomy is not valid JSON: {error}.") from None
+    if not isinstance(record, dict) or record.get("format") != _JSON_FORMAT:
         raise ValueError(
-            f'JSON of a taxonomy is an object with "format": "{expected_format}"; this is '
-            f"{str(record)[:60]!r}. Use Taxonomy.from_nested for nested objects."
+            f'JSON of a taxonomy is an object with "format": "{_JSON_FORMAT}"; this starts with '
+            f"{shown(text[:60])}. Use Taxonomy.from_nested for nested objects."
         )
     if record.get("version") != 1:
         raise ValueError(
-            f"The taxonomy has format version {record.get('version')!r}, and this release reads "
-            "version 1. Install a newer skh2edl."
+            f"The taxonomy has format version {shown(record.get('version'))}, and this release "
+            "reads version 1. Install a newer skh2edl."
         )
     names, parents, levels = (record.get(key) for key in ("names", "parents", "level_names"))
     if not (
@@ -363,7 +397,6 @@ def read_json(text: str, expected_format: str) -> dict[str, Any]:
         and isinstance(parents, list)
         and all(type(parent) is int for parent in parents)
         and (levels is None or isinstance(levels, list))
-        and all(isinstance(level, str) for level in levels or ())
     ):
         raise ValueError(
             'JSON of a taxonomy needs "names" (a list), "parents" (a list of integers) and '

@@ -7,12 +7,14 @@ every node covers one interval of leaf positions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+
+from ._names import check_level_names, find_level
 
 IntArray = npt.NDArray[np.int64]
 
@@ -29,7 +31,11 @@ class Tree:
         Parent of each node in breadth-first numbers, -1 for node 0.
     depths : ndarray of shape (n_nodes,)
         Edges from the root, never decreasing.
+    level_names : sequence of str, default=None
+        Name of each level below the root, from the top down.
     """
+
+    level_names: tuple[str, ...] | None
 
     parents: IntArray
     depths: IntArray
@@ -46,7 +52,9 @@ class Tree:
     last_decision: IntArray
     parent_decision: IntArray
 
-    def __init__(self, parents: IntArray, depths: IntArray) -> None:
+    def __init__(
+        self, parents: IntArray, depths: IntArray, level_names: Iterable[str] | None = None
+    ) -> None:
         n_nodes = parents.size
         n_children = np.bincount(parents[1:], minlength=n_nodes)
         # Breadth-first numbering: the children of node v follow those of every node before it.
@@ -80,6 +88,7 @@ class Tree:
             own = last_decision[low:high]
             last_decision[low:high] = np.where(own >= 0, own, last_decision[parents[low:high]])
 
+        self.level_names = check_level_names(level_names, int(depths[-1]))
         arrays = {
             "parents": parents,
             "depths": depths,
@@ -96,8 +105,7 @@ class Tree:
             "last_decision": last_decision,
             "parent_decision": last_decision[branching[decision_nodes]],
         }
-        for name, array in arrays.items():
-            setattr(self, name, read_only(array))
+        self.__dict__.update({name: read_only(array) for name, array in arrays.items()})
 
     @property
     def n_nodes(self) -> int:
@@ -133,11 +141,58 @@ class Tree:
             last[nodes] = last[self.first_child[nodes]]
         return read_only(last)
 
+    def level_index(self, level: str | int) -> int:
+        """Return the depth of a level given by name or number.
+
+        Parameters
+        ----------
+        level : str or int
+            A name of `level_names`, "leaf" for the deepest level, or a depth from 0 (the root).
+
+        Examples
+        --------
+        >>> from skh2edl import Taxonomy
+        >>> tree = Taxonomy.from_paths([("a", "b"), ("a", "c")], level_names=("top", "fine"))
+        >>> tree.level_index("fine")
+        2
+        """
+        return find_level(level, self.level_names, self.n_levels)
+
+    def level_nodes(self, level: str | int) -> IntArray:
+        """Return the nodes of a level in tree order; leaves that end above it included.
+
+        Examples
+        --------
+        >>> from skh2edl import Taxonomy
+        >>> Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None}).level_nodes(2).tolist()
+        [3, 4, 2]
+        """
+        return self.nodes_at_depth(self.level_index(level))
+
     def nodes_at_depth(self, depth: int) -> IntArray:
         """Return the nodes of one depth in tree order; leaves that end above it included."""
         ends_above = (self.depths < depth) & (self.n_children == 0)
         nodes = np.flatnonzero((self.depths == depth) | ends_above)
         return nodes[np.argsort(self.leaf_start[nodes])]
+
+    def project(self, nodes: npt.ArrayLike, level: str | int) -> IntArray:
+        """Return the node of a level that each node lies in, -1 where it ends above the level.
+
+        Parameters
+        ----------
+        nodes : array-like of int
+            Node numbers or labels.
+        level : str or int
+            The level. A leaf that ends above it stands for itself; so does its chain.
+
+        Examples
+        --------
+        >>> from skh2edl import Taxonomy
+        >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+        >>> tree.project(["puma", "dog", "cat"], 2).tolist()
+        [4, 2, -1]
+        """
+        return self.climb_to_depth(self._as_nodes(nodes), self.level_index(level))
 
     def climb_to_depth(self, nodes: IntArray, depth: int) -> IntArray:
         """Return the ancestor at one depth, -1 for inner nodes that end above it."""
@@ -155,14 +210,13 @@ class Tree:
         Parameters
         ----------
         first, second : array-like of int of shape (n_pairs,)
-            Node numbers; they broadcast against each other.
+            Node numbers or labels; they broadcast against each other.
 
         Examples
         --------
         >>> from skh2edl import Taxonomy
         >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
-        >>> pairs = tree.resolve(["lynx", "lynx"]), tree.resolve(["puma", "dog"])
-        >>> tree.labels(tree.lowest_common_ancestor(*pairs))
+        >>> tree.labels(tree.lowest_common_ancestor(["lynx", "lynx"], ["puma", "dog"]))
         ['cat', 'root']
         """
         one, two = np.broadcast_arrays(self._as_nodes(first), self._as_nodes(second))
@@ -185,14 +239,14 @@ class Tree:
         Parameters
         ----------
         first, second : array-like of int of shape (n_pairs,)
-            Node numbers; they broadcast against each other.
+            Node numbers or labels; they broadcast against each other.
 
         Examples
         --------
         >>> from skh2edl import Taxonomy
         >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
-        >>> tree.distance(tree.resolve(["lynx"]), tree.resolve(["dog"])).tolist()
-        [3]
+        >>> int(tree.distance("lynx", "dog"))
+        3
         """
         one, two = self._as_nodes(first), self._as_nodes(second)
         shared = self.depths[self.lowest_common_ancestor(one, two)]
@@ -200,12 +254,14 @@ class Tree:
 
     def _as_nodes(self, nodes: npt.ArrayLike) -> IntArray:
         array = np.asarray(nodes)
+        if array.size == 0:
+            return np.zeros(array.shape, dtype=np.int64)
         if array.dtype.kind not in "iu":
             raise TypeError(
                 f"Nodes must be integers, got an array of {array.dtype}. Turn labels into nodes "
                 "with Taxonomy.resolve."
             )
-        if array.size and (array.min() < 0 or array.max() >= self.n_nodes):
+        if array.min() < 0 or array.max() >= self.n_nodes:
             raise ValueError(
                 f"Nodes must lie between 0 and {self.n_nodes - 1}, got {array.min()} to "
                 f"{array.max()}."
@@ -256,6 +312,15 @@ def concatenate_ranges(starts: IntArray, counts: IntArray) -> IntArray:
     return shift + np.arange(shift.size)
 
 
+def check_depth(depth: int) -> None:
+    """Refuse a depth that no classification needs."""
+    if depth > MAX_DEPTH:
+        raise ValueError(
+            f"The taxonomy is deeper than {MAX_DEPTH} levels, which no classification needs. "
+            "Check the source for a chain of nodes that should be siblings."
+        )
+
+
 def breadth_first_order(parents: IntArray) -> tuple[IntArray, IntArray]:
     """Visit the nodes level by level, siblings in the order they were given.
 
@@ -276,11 +341,7 @@ def breadth_first_order(parents: IntArray) -> tuple[IntArray, IntArray]:
     starts = np.cumsum(counts) - counts + 1  # the root, whose parent is -1, sorts first
     levels = [by_parent[:1]]
     while (level := levels[-1]).size:
-        if len(levels) > MAX_DEPTH + 1:
-            raise ValueError(
-                f"The taxonomy is deeper than {MAX_DEPTH} levels, which no classification needs. "
-                "Check the file for a chain of nodes that should be siblings."
-            )
+        check_depth(len(levels) - 1)
         levels.append(by_parent[concatenate_ranges(starts[level], counts[level])])
     depths = np.repeat(np.arange(len(levels)), [level.size for level in levels])
     return np.concatenate(levels), depths
@@ -311,6 +372,21 @@ def check_parents(names: Sequence[Any], parents: npt.ArrayLike) -> IntArray:
             "Put one common root above them."
         )
     return positions
+
+
+def check_leaves(names: Sequence[Any], parents: IntArray) -> None:
+    """Refuse a tree with nothing to decide."""
+    if len(names) == 1:
+        raise ValueError(
+            f"The taxonomy is empty: nothing hangs from its root {names[0]!r}. Give at least two "
+            "leaves."
+        )
+    leaves = np.setdiff1d(np.arange(len(names)), parents)
+    if leaves.size == 1:
+        raise ValueError(
+            f"The taxonomy has one leaf, {names[leaves[0]]!r}, but a classifier needs at least "
+            "two leaves (classes) to choose between. Add the classes that are missing."
+        )
 
 
 def raise_cycle(names: Sequence[Any], parents: IntArray, reached: IntArray) -> NoReturn:

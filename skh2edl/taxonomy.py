@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,23 @@ import numpy.typing as npt
 from . import _taxonomy_formats as formats
 from ._drawing import draw_tree
 from ._labels import Label, LabelIndex, Path
-from ._taxonomy_formats import Name
-from ._tree import IntArray, Tree, breadth_first_order, check_parents, raise_cycle, read_only
-
-_JSON_FORMAT = "skh2edl.taxonomy"
+from ._names import (
+    Name,
+    check_leaf_names,
+    check_separator,
+    check_siblings,
+    clean_names,
+    shown,
+)
+from ._tree import (
+    IntArray,
+    Tree,
+    breadth_first_order,
+    check_leaves,
+    check_parents,
+    raise_cycle,
+    read_only,
+)
 
 
 class Taxonomy(Tree):
@@ -81,54 +93,48 @@ class Taxonomy(Tree):
     '737'
     """
 
+    names: npt.NDArray[np.object_]
+    separator: str
+
     def __init__(
         self,
-        names: Sequence[Any],
+        names: Iterable[Any],
         parents: npt.ArrayLike,
         *,
         level_names: Iterable[str] | None = None,
         separator: str = "/",
     ) -> None:
-        given_names = [formats.clean_name(name) for name in names]
+        given_names = clean_names(names)
         given_parents = check_parents(given_names, parents)
         order, depths = breadth_first_order(given_parents)
         if order.size < given_parents.size:
             raise_cycle(given_names, given_parents, order)
+        check_leaves(given_names, given_parents)
         rank = np.empty_like(order)
         rank[order] = np.arange(order.size)
-        numbered = np.where(given_parents[order] < 0, -1, rank[given_parents[order]])
-        self._names = np.empty(order.size, dtype=object)
-        self._names[:] = [given_names[position] for position in order.tolist()]
-        self._names.setflags(write=False)
-        super().__init__(numbered, depths)
-        self._separator = separator
-        self._level_names = None if level_names is None else tuple(level_names)
-        self._check()
+        numbered = np.where(order == order[0], -1, rank[given_parents[order]])
+        super().__init__(numbered, depths, level_names)
+        ordered = np.empty(order.size, dtype=object)
+        ordered[:] = [given_names[position] for position in order.tolist()]
+        self.names = read_only(ordered)
+        self.separator = check_separator(separator)
+        check_leaf_names(self.names[self.leaf_nodes].tolist())
+        if not self._index.has_distinct_names:
+            check_siblings(self.names, self.parents)
+        if self._index.names_that_read_as_paths:
+            self.labels(np.arange(self.n_nodes))  # or say now that some node can have no label
+        self._is_complete = True
 
-    def _check(self) -> None:
-        if not isinstance(self._separator, str) or not self._separator:
-            raise ValueError(f"separator must be a non-empty string, got {self._separator!r}.")
-        if self.n_leaves < 2:
-            raise ValueError(
-                f"The taxonomy has {self.n_leaves} leaf, {self._names[-1]!r}, but a classifier "
-                "needs at least two leaves (classes) to choose between. Add the classes that are "
-                "missing."
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_is_complete" in self.__dict__:
+            raise AttributeError(
+                f"A taxonomy cannot be changed, so {name!r} cannot be set. Build another one, "
+                "for example with restrict."
             )
-        _check_siblings(self)
-        is_text = {isinstance(self._names[leaf], str) for leaf in self.leaf_nodes.tolist()}
-        if len(is_text) > 1:
-            raise TypeError(
-                "Leaf names mix strings and numbers, which cannot be sorted into classes. "
-                "Make them all strings."
-            )
-        names = self._level_names
-        if names is not None and (len(names) != self.n_levels or len(set(names)) != len(names)):
-            raise ValueError(
-                f"level_names must hold {self.n_levels} different names, one for each level below "
-                f"the root, got {names}."
-            )
+        super().__setattr__(name, value)
 
-    # Builders ------------------------------------------------------------------------------
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"A taxonomy cannot be changed, so {name!r} cannot be deleted.")
 
     @classmethod
     def from_paths(
@@ -171,7 +177,7 @@ class Taxonomy(Tree):
         edges : iterable of pairs
             The edges in any order. The node without a parent is the root.
         **options
-            `level_names` and `separator` as in :class:`Taxonomy`.
+            `level_names` and `separator`.
 
         Examples
         --------
@@ -189,7 +195,7 @@ class Taxonomy(Tree):
         parents : mapping
             Child name to parent name.
         **options
-            `level_names` and `separator` as in :class:`Taxonomy`.
+            `level_names` and `separator`.
 
         Examples
         --------
@@ -209,7 +215,7 @@ class Taxonomy(Tree):
         root_name : str, default="root"
             The root's name.
         **options
-            `level_names` and `separator` as in :class:`Taxonomy`.
+            `level_names` and `separator`.
 
         Examples
         --------
@@ -247,11 +253,9 @@ class Taxonomy(Tree):
         >>> Taxonomy.from_table(table, ["family", "kind"]).level("kind")
         ['lynx', 'puma', 'dog']
         """
-        rows, chosen = formats.read_table_rows(table, columns)
+        rows, level_names = formats.read_table_rows(table, columns)
         names, parents = formats.read_paths(rows, root_name)
-        tree = cls(names, parents, separator=separator)
-        used = (str(column) for column in chosen[: tree.n_levels])
-        return cls(names, parents, level_names=used, separator=separator)
+        return cls(names, parents, level_names=level_names or None, separator=separator)
 
     @classmethod
     def from_folder(
@@ -270,7 +274,7 @@ class Taxonomy(Tree):
         root_name : str, default="root"
             The root's name; None takes the folder's own.
         **options
-            `level_names` and `separator` as in :class:`Taxonomy`.
+            `level_names` and `separator`.
 
         Examples
         --------
@@ -294,7 +298,7 @@ class Taxonomy(Tree):
         root_name : str, default="root"
             The root's name where the text has none.
         **options
-            `level_names` and `separator` as in :class:`Taxonomy`.
+            `level_names` and `separator`.
 
         Examples
         --------
@@ -312,7 +316,7 @@ class Taxonomy(Tree):
         graph : networkx.DiGraph
             A rooted tree.
         **options
-            `level_names` and `separator` as in :class:`Taxonomy`.
+            `level_names` and `separator`.
 
         Examples
         --------
@@ -337,70 +341,65 @@ class Taxonomy(Tree):
         >>> Taxonomy.from_json(tree.to_json()) == tree
         True
         """
-        return cls(**formats.read_json(text, _JSON_FORMAT))
+        return cls(**formats.read_json(text))
 
     @classmethod
-    def flat(cls, names: Iterable[Any], *, root_name: Name = "root") -> Taxonomy:
+    def flat(
+        cls, names: Iterable[Any], *, root_name: Name | None = None, **options: Any
+    ) -> Taxonomy:
         """Build a tree with one decision: all names hang from the root.
 
         Parameters
         ----------
         names : iterable of str or number
             The classes.
-        root_name : str, default="root"
-            The root's name.
+        root_name : str, default=None
+            The root's name; None means "root", or "(root)" where that is the name of a class.
+        **options
+            `level_names` and `separator`.
 
         Examples
         --------
         >>> Taxonomy.flat([3, 1, 2]).sorted_leaf_labels
         array([1, 2, 3])
         """
-        leaves = list(names)
-        return cls([root_name, *leaves], np.array([-1] + [0] * len(leaves)))
-
-    # Shape -----------------------------------------------------------------------------------
-
-    @property
-    def names(self) -> npt.NDArray[np.object_]:
-        """Name of each node."""
-        return self._names
+        if isinstance(names, str):
+            raise TypeError(f"names must be a sequence of classes, got the string {shown(names)}.")
+        leaves = clean_names(names)
+        if root_name is None:
+            root_name = "(root)" if "root" in leaves else "root"
+        return cls([root_name, *leaves], np.array([-1] + [0] * len(leaves)), **options)
 
     @property
     def root_name(self) -> Name:
         """Name of the root, which as a label means "unlabelled"."""
-        name: Name = self._names[0]
+        name: Name = self.names[0]
         return name
-
-    @property
-    def separator(self) -> str:
-        """What joins the names of a path written as one string."""
-        return self._separator
-
-    @property
-    def level_names(self) -> tuple[str, ...] | None:
-        """Names of the levels below the root, or None."""
-        return self._level_names
-
-    # Labels ----------------------------------------------------------------------------------
 
     @cached_property
     def _index(self) -> LabelIndex:
-        return LabelIndex(self._names, self, self._separator)
+        return LabelIndex(self.names, self, self.separator)
 
     @cached_property
     def leaves(self) -> tuple[Name, ...]:
         """Labels of the leaves in tree order."""
-        return tuple(self._index.label(node) for node in self.leaf_nodes.tolist())
+        return tuple(self._index.labels(self.leaf_nodes))
+
+    @cached_property
+    def _leaf_labels(self) -> npt.NDArray[Any]:
+        labels = np.array(self.leaves)
+        # NumPy would round a large integer that stands beside a fraction.
+        return labels if labels.tolist() == list(self.leaves) else np.array(self.leaves, object)
 
     @cached_property
     def sorted_leaf_labels(self) -> npt.NDArray[Any]:
         """Labels of the leaves as ``np.unique`` sorts them: ``classes_`` of a classifier."""
-        return read_only(np.array(self.leaves)[self.leaf_order])
+        return read_only(self._leaf_labels[self.leaf_order])
 
     @cached_property
     def leaf_order(self) -> IntArray:
         """Position in tree order of each sorted leaf label."""
-        return read_only(np.argsort(np.array(self.leaves), kind="stable"))
+        return read_only(np.argsort(self._leaf_labels, kind="stable"))
 
     @cached_property
     def branching(self) -> tuple[Path, ...]:
@@ -437,16 +436,45 @@ class Taxonomy(Tree):
         return self._index.resolve(labels)
 
     def node(self, label: Label) -> int:
-        """Return the node that one label means."""
+        """Return the node that one label means.
+
+        Examples
+        --------
+        >>> Taxonomy.flat(["cat", "dog"]).node("dog")
+        2
+        """
         return int(self._index.resolve([label])[0])
 
     def label(self, node: int) -> Name:
-        """Return the label of a node: its name, or its joined path where that is not enough."""
-        return self._index.label(int(node))
+        """Return the label of a node: its name, or its joined path where that is not enough.
 
-    def labels(self, nodes: Iterable[int]) -> list[Name]:
-        """Return the label of each node."""
-        return [self._index.label(int(node)) for node in nodes]
+        Examples
+        --------
+        >>> tree = Taxonomy.from_nested({"cat": ["lynx", "other"], "dog": ["fox", "other"]})
+        >>> tree.label(3), tree.label(4)
+        ('lynx', 'cat/other')
+        """
+        return self.labels([node])[0]
+
+    def labels(self, nodes: npt.ArrayLike) -> list[Name]:
+        """Return the label of each node.
+
+        Examples
+        --------
+        >>> Taxonomy.flat(["cat", "dog"]).labels([2, 0])
+        ['dog', 'root']
+        """
+        return self._index.labels(super()._as_nodes(nodes))
+
+    def _as_nodes(self, nodes: Any) -> IntArray:
+        """Take labels where nodes are asked for; integers are always nodes."""
+        if isinstance(nodes, str):
+            return self.resolve([nodes])[0]
+        is_listed = isinstance(nodes, (list, tuple)) and len(nodes) > 0
+        if is_listed and isinstance(nodes[0], (str, tuple)):
+            return self.resolve(nodes)
+        array = np.asarray(nodes)
+        return self.resolve(array) if array.dtype.kind in "OUT" else super()._as_nodes(array)
 
     def path(self, label: Label) -> Path:
         """Return the names from the top level down to what a label means.
@@ -477,54 +505,10 @@ class Taxonomy(Tree):
         >>> tree.labels_from_paths([["cat", "puma"], ["cat", ""], ["dog", None]]).tolist()
         ['puma', 'cat', 'dog']
         """
-        if hasattr(rows, "itertuples"):
-            rows = rows.itertuples(index=False, name=None)
-        paths = []
-        for number, row in enumerate(rows):
-            if isinstance(row, str):
-                raise TypeError(f"Row {number} is the string {row!r}, not a row of level names.")
-            paths.append(tuple(formats.fill_row(list(row))))
+        paths = [tuple(row) for row in formats.read_rows(rows)]
         labels = self.labels(self._index.resolve(paths))
-        is_text = {isinstance(label, str) for label in labels}
-        return np.array(labels, dtype=object if len(is_text) > 1 else None)
-
-    # Levels ----------------------------------------------------------------------------------
-
-    def level_index(self, level: str | int) -> int:
-        """Return the depth of a level given by name or number.
-
-        Parameters
-        ----------
-        level : str or int
-            A name of `level_names`, "leaf" for the deepest level, or a depth from 0 (the root).
-
-        Examples
-        --------
-        >>> Taxonomy.from_paths([("a", "b"), ("a", "c")], level_names=("top", "fine")).level_index(
-        ...     "fine"
-        ... )
-        2
-        """
-        names = self._level_names or ()
-        if isinstance(level, str):
-            if level in names:
-                return names.index(level) + 1
-            if level == "leaf":
-                return self.n_levels
-        elif (
-            type(level) is not bool
-            and isinstance(level, (int, np.integer))
-            and (0 <= level <= self.n_levels)
-        ):
-            return int(level)
-        raise ValueError(
-            f"The taxonomy has no level {level!r}. Use a number from 0 to {self.n_levels}, 'leaf'"
-            + (f" or one of {list(names)}." if names else "; its levels have no names.")
-        )
-
-    def level_nodes(self, level: str | int) -> IntArray:
-        """Return the nodes of a level in tree order; leaves that end above it included."""
-        return self.nodes_at_depth(self.level_index(level))
+        kinds = {isinstance(label, str) for label in labels}
+        return np.array(labels, dtype=None if len(kinds) == 1 else object)
 
     def level(self, level: str | int) -> list[Name]:
         """Return the labels of a level in tree order.
@@ -535,18 +519,6 @@ class Taxonomy(Tree):
         ['cat', 'dog']
         """
         return self.labels(self.level_nodes(level))
-
-    def project(self, nodes: npt.ArrayLike, level: str | int) -> IntArray:
-        """Return the node of a level that each node lies in, -1 where it ends above the level.
-
-        Parameters
-        ----------
-        nodes : array-like of int
-            Node numbers.
-        level : str or int
-            The level. A leaf that ends above it stands for itself.
-        """
-        return self.climb_to_depth(self._as_nodes(nodes), self.level_index(level))
 
     def ancestor(self, label: Label, level: str | int) -> Name:
         """Return the label of the node of a level that something lies in.
@@ -563,8 +535,6 @@ class Taxonomy(Tree):
                 "Choose a level at or above it."
             )
         return self.label(found)
-
-    # Forms -----------------------------------------------------------------------------------
 
     def restrict(self, labels: Iterable[Label]) -> Taxonomy:
         """Return the tree pruned to some clades: what is below them, and the way to them.
@@ -584,8 +554,8 @@ class Taxonomy(Tree):
         old = np.flatnonzero(kept)
         parents = np.where(old == 0, -1, (np.cumsum(kept) - 1)[self.parents[old]])
         n_levels = int(self.depths[old].max(initial=0))
-        levels = None if self._level_names is None else self._level_names[:n_levels]
-        return Taxonomy(self._names[old], parents, level_names=levels, separator=self._separator)
+        levels = None if self.level_names is None else self.level_names[:n_levels]
+        return Taxonomy(self.names[old], parents, level_names=levels, separator=self.separator)
 
     def draw(self, labels: Iterable[Label] | None = None, *, max_lines: int = 200) -> str:
         """Draw the tree as text.
@@ -608,55 +578,46 @@ class Taxonomy(Tree):
         │   └── puma (0)
         └── dog (0)
         """
-        names = map(str, self._names)
         if labels is None:
             counts = self.leaf_stop - self.leaf_start
-            shown = (self.n_children > 0).tolist()
         else:
             counts = self.sum_below(np.bincount(self.resolve(labels), minlength=self.n_nodes))
-            shown = [True] * self.n_nodes
-        captions = [
-            f"{name} ({count})" if show else name
-            for name, count, show in zip(names, counts.tolist(), shown, strict=True)
-        ]
-        return draw_tree(self, captions, max_lines)
+
+        def caption(node: int) -> str:
+            is_counted = labels is not None or self.n_children[node] > 0
+            return f"{self.names[node]} ({counts[node]})" if is_counted else str(self.names[node])
+
+        return draw_tree(self, caption, max_lines)
 
     def to_json(self) -> str:
         """Write the tree as JSON text, which :meth:`from_json` reads."""
-        return json.dumps(
-            {
-                "format": _JSON_FORMAT,
-                "version": 1,
-                "separator": self._separator,
-                "level_names": self._level_names,
-                "names": self._names.tolist(),
-                "parents": self.parents.tolist(),
-            },
-            ensure_ascii=False,
+        return formats.write_json(
+            self.names.tolist(), self.parents.tolist(), self.level_names, self.separator
         )
 
     def __str__(self) -> str:
         return self.draw()
 
     def __repr__(self) -> str:
-        levels = f", levels {' > '.join(self._level_names)}" if self._level_names else ""
+        levels = f", levels {' > '.join(self.level_names)}" if self.level_names else ""
         return f"Taxonomy({self.n_leaves} leaves, {self.n_branching} branching nodes{levels})"
 
     def _key(self) -> tuple[Any, ...]:
-        return self._names.tolist(), self._level_names, self._separator
+        names = self.names.tolist()
+        # 1, 1.0 and True are equal in Python, but make different classes.
+        kinds = [] if set(map(type, names)) == {str} else list(map(type, names))
+        return tuple(names), tuple(kinds), self.level_names, self.separator
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
         if not isinstance(other, Taxonomy):
             return NotImplemented
-        same_shape = np.array_equal(self.parents, other.parents)
-        return same_shape and self._key() == other._key()
+        return np.array_equal(self.parents, other.parents) and self._key() == other._key()
 
     @cached_property
     def _hash(self) -> int:
-        names, levels, separator = self._key()
-        return hash((tuple(names), self.parents.tobytes(), levels, separator))
+        return hash((self._key(), self.parents.tobytes()))
 
     def __hash__(self) -> int:
         return self._hash
@@ -669,31 +630,5 @@ class Taxonomy(Tree):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        arguments = (self._names, self.parents, self._level_names, self._separator)
-        return _restore, arguments
-
-
-def _restore(
-    names: npt.NDArray[np.object_],
-    parents: IntArray,
-    level_names: tuple[str, ...] | None,
-    separator: str,
-) -> Taxonomy:
-    return Taxonomy(names, parents, level_names=level_names, separator=separator)
-
-
-def _check_siblings(tree: Taxonomy) -> None:
-    names = tree.names
-    for first, count in zip(
-        tree.first_child[tree.branching_nodes].tolist(),
-        np.diff(tree.decision_offsets).tolist(),
-        strict=True,
-    ):
-        siblings = names[first : first + count].tolist()
-        if len(set(siblings)) < count:
-            repeated = next(name for name in siblings if siblings.count(name) > 1)
-            parent = names[tree.parents[first]]
-            raise ValueError(
-                f"{parent!r} has two children named {repeated!r}, whose paths would be the same. "
-                "Merge them or rename one."
-            )
+        build = partial(Taxonomy, level_names=self.level_names, separator=self.separator)
+        return build, (self.names.tolist(), self.parents)
