@@ -5,25 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 
-from ._tree import Tree
+from ._tree import IntArray, Tree
 
 
-def draw_tree(tree: Tree, caption: Callable[[int], str], max_lines: int) -> str:
+def draw_tree(tree: Tree, names: npt.NDArray[np.object_], counts: IntArray, max_lines: int) -> str:
     """Draw one line a node, folding what is deepest until the drawing fits.
 
     Parameters
     ----------
     tree : Tree
         The tree.
-    caption : callable
-        From a node to what to write for it.
+    names : ndarray of shape (n_nodes,)
+        Name of each node.
+    counts : ndarray of shape (n_nodes,)
+        Number to write behind each name; none where it is negative.
     max_lines : int
-        Lines to draw at most, as far as the first level allows.
+        Lines to draw at most; the root and three of its children are always drawn.
     """
     nodes_down_to = np.cumsum(np.bincount(tree.depths))
     deepest = max(1, int((nodes_down_to <= max_lines).sum()) - 1)
     widest = max(3, max_lines - 1)
+
+    def caption(node: int) -> str:
+        return f"{names[node]} ({counts[node]})" if counts[node] >= 0 else str(names[node])
+
     return "\n".join(_lines(tree, caption, deepest, widest))
 
 

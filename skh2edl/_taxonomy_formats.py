@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ._names import Name, clean_name, clean_names, fill_row, is_blank, shown
 from ._tree import IntArray, check_depth
@@ -361,7 +362,10 @@ def _name_clades(names: list[Name | None], parents: IntArray, root_name: Name) -
 
 
 def write_json(
-    names: list[Name], parents: list[int], level_names: tuple[str, ...] | None, separator: str
+    names: npt.NDArray[np.object_],
+    parents: IntArray,
+    level_names: tuple[str, ...] | None,
+    separator: str,
 ) -> str:
     """Write the arguments of a taxonomy as JSON."""
     record = {
@@ -369,8 +373,8 @@ def write_json(
         "version": 1,
         "separator": separator,
         "level_names": level_names,
-        "names": names,
-        "parents": parents,
+        "names": names.tolist(),
+        "parents": parents.tolist(),
     }
     return json.dumps(record, ensure_ascii=False)
 

@@ -347,6 +347,33 @@ def breadth_first_order(parents: IntArray) -> tuple[IntArray, IntArray]:
     return np.concatenate(levels), depths
 
 
+def number_nodes(
+    names: Sequence[Any], parents: npt.ArrayLike
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Give numbers to nodes in any order, or say why they make no tree.
+
+    Parameters
+    ----------
+    names : sequence
+        Name of each node, for the error messages.
+    parents : array-like of int of shape (n_nodes,)
+        Position of each node's parent; -1 for the one root.
+
+    Returns
+    -------
+    order, parents, depths : ndarray of shape (n_nodes,)
+        The given position, the parent's number and the depth of each node, breadth first.
+    """
+    given = check_parents(names, parents)
+    order, depths = breadth_first_order(given)
+    if order.size < given.size:
+        raise_cycle(names, given, order)
+    check_leaves(names, given)
+    number = np.empty_like(order)
+    number[order] = np.arange(order.size)
+    return order, np.where(depths == 0, -1, number[given[order]]), depths
+
+
 def check_parents(names: Sequence[Any], parents: npt.ArrayLike) -> IntArray:
     """Return the parent positions, or say why they do not hang from one root."""
     array = np.asarray(parents)

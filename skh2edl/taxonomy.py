@@ -21,15 +21,7 @@ from ._names import (
     clean_names,
     shown,
 )
-from ._tree import (
-    IntArray,
-    Tree,
-    breadth_first_order,
-    check_leaves,
-    check_parents,
-    raise_cycle,
-    read_only,
-)
+from ._tree import IntArray, Tree, number_nodes, read_only
 
 
 class Taxonomy(Tree):
@@ -105,18 +97,11 @@ class Taxonomy(Tree):
         separator: str = "/",
     ) -> None:
         given_names = clean_names(names)
-        given_parents = check_parents(given_names, parents)
-        order, depths = breadth_first_order(given_parents)
-        if order.size < given_parents.size:
-            raise_cycle(given_names, given_parents, order)
-        check_leaves(given_names, given_parents)
-        rank = np.empty_like(order)
-        rank[order] = np.arange(order.size)
-        numbered = np.where(order == order[0], -1, rank[given_parents[order]])
+        order, numbered, depths = number_nodes(given_names, parents)
         super().__init__(numbered, depths, level_names)
-        ordered = np.empty(order.size, dtype=object)
-        ordered[:] = [given_names[position] for position in order.tolist()]
-        self.names = read_only(ordered)
+        self.names = np.empty(order.size, dtype=object)
+        self.names[:] = [given_names[position] for position in order.tolist()]
+        self.names.setflags(write=False)
         self.separator = check_separator(separator)
         check_leaf_names(self.names[self.leaf_nodes].tolist())
         if not self._index.has_distinct_names:
@@ -231,7 +216,7 @@ class Taxonomy(Tree):
         columns: Sequence[Hashable] | None = None,
         *,
         root_name: Name = "root",
-        separator: str = "/",
+        **options: Any,
     ) -> Taxonomy:
         """Build from the rank columns of a CSV file or DataFrame, which name the levels.
 
@@ -243,8 +228,8 @@ class Taxonomy(Tree):
             Rank columns from the top level down; None means all columns.
         root_name : str, default="root"
             The root's name.
-        separator : str, default="/"
-            What joins the names of a path.
+        **options
+            `separator`.
 
         Examples
         --------
@@ -255,15 +240,11 @@ class Taxonomy(Tree):
         """
         rows, level_names = formats.read_table_rows(table, columns)
         names, parents = formats.read_paths(rows, root_name)
-        return cls(names, parents, level_names=level_names or None, separator=separator)
+        return cls(names, parents, level_names=level_names or None, **options)
 
     @classmethod
     def from_folder(
-        cls,
-        directory: str | os.PathLike[str],
-        *,
-        root_name: Name | None = "root",
-        **options: Any,
+        cls, directory: str | os.PathLike[str], *, root_name: Name | None = "root", **options: Any
     ) -> Taxonomy:
         """Build from a folder of folders; hidden folders and links are passed over.
 
@@ -329,11 +310,6 @@ class Taxonomy(Tree):
     @classmethod
     def from_json(cls, text: str) -> Taxonomy:
         """Build from what :meth:`to_json` wrote.
-
-        Parameters
-        ----------
-        text : str
-            JSON text.
 
         Examples
         --------
@@ -421,7 +397,7 @@ class Taxonomy(Tree):
         Parameters
         ----------
         labels : sequence of labels
-            Bare names, joined paths or path tuples.
+            Bare names, joined paths or path tuples. A number is also known by its spelling.
 
         Returns
         -------
@@ -470,8 +446,7 @@ class Taxonomy(Tree):
         """Take labels where nodes are asked for; integers are always nodes."""
         if isinstance(nodes, str):
             return self.resolve([nodes])[0]
-        is_listed = isinstance(nodes, (list, tuple)) and len(nodes) > 0
-        if is_listed and isinstance(nodes[0], (str, tuple)):
+        if isinstance(nodes, (list, tuple)) and any(isinstance(n, (str, tuple)) for n in nodes):
             return self.resolve(nodes)
         array = np.asarray(nodes)
         return self.resolve(array) if array.dtype.kind in "OUT" else super()._as_nodes(array)
@@ -539,11 +514,6 @@ class Taxonomy(Tree):
     def restrict(self, labels: Iterable[Label]) -> Taxonomy:
         """Return the tree pruned to some clades: what is below them, and the way to them.
 
-        Parameters
-        ----------
-        labels : sequence of labels
-            The clades to keep.
-
         Examples
         --------
         >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox"], "bear": None})
@@ -579,21 +549,14 @@ class Taxonomy(Tree):
         └── dog (0)
         """
         if labels is None:
-            counts = self.leaf_stop - self.leaf_start
+            counts = np.where(self.n_children > 0, self.leaf_stop - self.leaf_start, -1)
         else:
             counts = self.sum_below(np.bincount(self.resolve(labels), minlength=self.n_nodes))
-
-        def caption(node: int) -> str:
-            is_counted = labels is not None or self.n_children[node] > 0
-            return f"{self.names[node]} ({counts[node]})" if is_counted else str(self.names[node])
-
-        return draw_tree(self, caption, max_lines)
+        return draw_tree(self, self.names, counts, max_lines)
 
     def to_json(self) -> str:
         """Write the tree as JSON text, which :meth:`from_json` reads."""
-        return formats.write_json(
-            self.names.tolist(), self.parents.tolist(), self.level_names, self.separator
-        )
+        return formats.write_json(self.names, self.parents, self.level_names, self.separator)
 
     def __str__(self) -> str:
         return self.draw()
