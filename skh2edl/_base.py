@@ -13,15 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state, compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from ._validation import (
     CallbackSupportMixin,
     Interval,
     StrOptions,
-    check_sample_weight,
     validate_data,
     with_callbacks,
 )
@@ -36,6 +34,7 @@ from .persistence import save_model
 from .samples import FeatureSamples, ImageSamples, Samples
 from .selection import make_selection, split_validation
 from .solvers import minimize_head, standardize_features
+from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
 from .taxonomy import Taxonomy
 from .training import Recipe, resolve_precision, train
 
@@ -205,11 +204,14 @@ class TreeClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         backbone = self._make_backbone(seed) if previous is None else previous.backbone
         samples, usable = self._read_X(X, backbone, reset=previous is None)
-        labels = self._check_y(y, len(samples))
-        taxonomy = self._resolve_taxonomy(labels, previous is not None or one_epoch)
+        labels = check_labels(y, len(samples))
+        going_on = previous is not None or one_epoch
+        known = getattr(self, "taxonomy_", None) if going_on else None
+        taxonomy = resolve_taxonomy(self.taxonomy, labels, known)
         targets = taxonomy.resolve(labels)
-        weight = np.where(usable, self._check_weight(sample_weight, labels, X), 0.0)
-        _check_usable(targets, weight)
+        weight = check_weight(sample_weight, self.class_weight, labels)
+        weight = np.where(usable, weight, 0.0)
+        check_something_to_learn(targets, weight)
         by_epochs = one_epoch or self.solver == "adamw" or isinstance(samples, ImageSamples)
         held_out = None
         if by_epochs and not one_epoch:
@@ -338,52 +340,6 @@ class TreeClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         bad = np.asarray(np.isnan(features).any(axis=1))
         return FeatureSamples(np.where(bad[:, None], np.float32(0), features)), ~bad
 
-    def _check_y(self, y: Any, n_samples: int) -> npt.NDArray[Any]:
-        if y is None:
-            raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
-                "is None."
-            )
-        labels = _as_label_array(y)
-        if len(labels) != n_samples:
-            raise ValueError(
-                f"X holds {n_samples} samples and y {len(labels)} labels; they must be as many "
-                "(inconsistent numbers of samples)."
-            )
-        return labels
-
-    def _resolve_taxonomy(self, labels: npt.NDArray[Any], keep: bool) -> Taxonomy:
-        known: Taxonomy | None = getattr(self, "taxonomy_", None) if keep else None
-        if known is not None:
-            if self.taxonomy is not None and self.taxonomy != known:
-                raise ValueError(
-                    "The taxonomy differs from that of the earlier fit, so training cannot go on. "
-                    "Set warm_start=False, or fit a new classifier."
-                )
-            return known
-        if self.taxonomy is not None:
-            return self.taxonomy
-        check_classification_targets(labels)
-        classes = np.unique(labels)
-        if len(classes) < 2:
-            raise ValueError(
-                f"y holds one class, {classes[0]!r}, but a classifier needs at least two classes. "
-                "Give samples of another class, or a taxonomy that names it."
-            )
-        return Taxonomy.flat(classes.tolist())
-
-    def _check_weight(
-        self, sample_weight: Any, labels: npt.NDArray[Any], X: Any
-    ) -> npt.NDArray[np.float64]:
-        rows = np.empty((len(labels), 1))
-        weight = check_sample_weight(
-            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
-        )
-        if self.class_weight is not None:
-            weight = weight * compute_sample_weight(self.class_weight, labels)
-        checked: npt.NDArray[np.float64] = weight
-        return checked
-
     def _hold_out(
         self,
         samples: Samples,
@@ -401,7 +357,7 @@ class TreeClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             raise ValueError("Give both X_val and y_val, or neither.")
         if X_val is not None:
             held_out, _ = self._read_X(X_val, backbone, reset=False)
-            return everything, (held_out, self._check_y(y_val, len(held_out)))
+            return everything, (held_out, check_labels(y_val, len(held_out)))
         if self.validation_fraction is None:
             return everything, None
         if groups is not None:
@@ -614,7 +570,7 @@ class TreeClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         -------
         accuracy : float
         """
-        labels = self._check_y(y, len(y))
+        labels = check_labels(y, len(y))
         return level_accuracy(
             labels, self.predict(X), self.taxonomy_, "leaf", sample_weight=sample_weight
         )
@@ -637,26 +593,3 @@ class TreeClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tags.input_tags.three_d_array = not has_rows
         tags.input_tags.string = not has_rows
         return tags
-
-
-def _as_label_array(y: Any) -> npt.NDArray[Any]:
-    """Return labels as a 1-D array; path tuples stay whole."""
-    if isinstance(y, (list, tuple)) and any(isinstance(label, tuple) for label in y):
-        labels = np.empty(len(y), dtype=object)
-        labels[:] = y
-        return labels
-    labels = np.asarray(column_or_1d(y, warn=True))
-    return labels
-
-
-def _check_usable(targets: npt.NDArray[np.int64], weight: npt.NDArray[np.float64]) -> None:
-    if not (weight > 0).any():
-        raise ValueError(
-            "No sample has a positive weight (sample_weight, class_weight, or all images bad), so "
-            "there is nothing to learn from."
-        )
-    if not (targets[weight > 0] > 0).any():
-        raise ValueError(
-            "All labels are the root, which means unlabelled, so there is nothing to learn from. "
-            "Label some samples below the root."
-        )

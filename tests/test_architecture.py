@@ -44,6 +44,7 @@ ROOMS = (
     "samples",
     "feature_cache",
     "selection",
+    "targets",
     "solvers",
     "training",
     "persistence",

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from skh2edl._validation import import_optional
+from skh2edl._optional import import_optional
 from skh2edl.datasets._record import LabelledImages
 from skh2edl.taxonomy import Taxonomy
 

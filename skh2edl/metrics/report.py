@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.exceptions import UndefinedMetricWarning
 
-from .._validation import import_optional
+from .._optional import import_optional
 from ..taxonomy import Taxonomy
 from ._inputs import check_length, check_weight, label_nodes, leaf_probabilities, top_leaves
 from .calibration import level_adaptive_ece, level_ece
