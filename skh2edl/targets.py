@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils import compute_sample_weight
+from sklearn.utils import assert_all_finite, compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
@@ -36,6 +36,8 @@ def check_labels(y: Any, n_samples: int) -> npt.NDArray[Any]:
         labels[:] = y
     else:
         labels = np.asarray(column_or_1d(y, warn=True))
+        if labels.dtype.kind == "f":
+            assert_all_finite(labels, input_name="y")
     if len(labels) != n_samples:
         raise ValueError(
             f"X holds {n_samples} samples and y {len(labels)} labels; they must be as many "
