@@ -25,6 +25,7 @@ from ._validation import (
 )
 from .backbones import Backbone, create_backbone
 from .checkpoints import CheckpointFile, fingerprint, hash_weights
+from .export import export_onnx
 from .feature_cache import frozen_features
 from .heads import TreeHead
 from .images import image_source, make_transform
@@ -211,7 +212,9 @@ class TreeClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         targets = taxonomy.resolve(labels)
         weight = check_weight(sample_weight, self.class_weight, labels)
         weight = np.where(usable, weight, 0.0)
-        check_something_to_learn(targets, weight)
+        # A label without a decision, the root's, teaches nothing and must not dilute the others.
+        weight = np.where(taxonomy.last_decision[targets] < 0, 0.0, weight)
+        check_something_to_learn(weight)
         by_epochs = one_epoch or self.solver == "adamw" or isinstance(samples, ImageSamples)
         held_out = None
         if by_epochs and not one_epoch:
@@ -222,13 +225,15 @@ class TreeClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
         self.taxonomy_ = taxonomy
         self.classes_ = taxonomy.sorted_leaf_labels
+        counts = np.bincount(targets, weight, minlength=taxonomy.n_nodes)
+        label_weight = taxonomy.sum_below(counts)
         if previous is None:
-            counts = np.bincount(targets, weight, minlength=taxonomy.n_nodes)
-            network = self._make_network(backbone, samples, taxonomy.sum_below(counts))
+            network = self._make_network(backbone, samples, label_weight)
             if isinstance(samples, FeatureSamples) and self.standardize:
                 standardize_features(network, samples.features, weight)
         else:
             network = previous
+            network.head.supervise(label_weight)
         if by_epochs:
             recipe = self._recipe(seed, one_epoch)
             self._train(network, samples, targets, weight, held_out, recipe, context)
@@ -585,6 +590,17 @@ class TreeClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self, "network_")
         save_model(self, path)
+
+    def export_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted classifier as an ONNX model; see :func:`skh2edl.export.export_onnx`.
+
+        Parameters
+        ----------
+        path : path
+            The file; an existing one is replaced only when the new one is complete.
+        """
+        check_is_fitted(self, "network_")
+        export_onnx(self, path)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ._base import TreeClassifier
 from ._validation import Interval, StrOptions
-from .heads import EVIDENCE_FUNCTIONS, RISKS, OpinionTreeHead
+from .heads import EVIDENCE_FUNCTIONS, RISKS, OpinionTreeHead, nodes_passed
 from .opinion import HyperOpinion
 from .taxonomy import Taxonomy
 
@@ -340,16 +340,12 @@ class H2EDLClassifier(TreeClassifier):
                 f"depth_weights must hold {taxonomy.n_levels} weights, one for each depth at which "
                 f"the taxonomy decides (from 0, the root), got {len(self.depth_weights)}."
             )
-        # A label at the node itself decides nothing there; one below it does.
-        passing = np.add.reduceat(
-            label_weight[taxonomy.decision_children], taxonomy.decision_offsets[:-1]
-        )
         return OpinionTreeHead(
             taxonomy,
             n_features,
             self._base_rate(taxonomy, label_weight),
             fan_out * 1.0 if chosen_weight == "children" else np.full(len(fan_out), chosen_weight),
-            passing > 0,
+            nodes_passed(taxonomy, label_weight),
             evidence=self._chosen("evidence"),
             evidence_scale=1.0 if scale == "learn" else scale,
             learn_evidence_scale=scale == "learn",

@@ -91,6 +91,21 @@ class Targets(Protocol):
         """Return the same on another device."""
 
 
+def nodes_passed(taxonomy: Taxonomy, label_weight: np.ndarray) -> np.ndarray:
+    """Tell which branching nodes some label passes through; one that ends there decides nothing.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    label_weight : ndarray of shape (n_nodes,)
+        Total weight of the labels at or below each node.
+    """
+    below = label_weight[taxonomy.decision_children]
+    passed: np.ndarray = np.add.reduceat(below, taxonomy.decision_offsets[:-1]) > 0
+    return passed
+
+
 class TreeHead(nn.Module):
     """What every method has: a linear read-out of the feature, a loss, leaf log-probabilities.
 
@@ -146,6 +161,15 @@ class TreeHead(nn.Module):
     def leaf_log_probability(self, features: Tensor) -> Tensor:
         """Return log P of each leaf in tree order: (n, n_leaves)."""
         raise NotImplementedError
+
+    def supervise(self, label_weight: np.ndarray) -> None:
+        """Take note of the labels of further training, for heads that know what they were taught.
+
+        Parameters
+        ----------
+        label_weight : ndarray of shape (n_nodes,)
+            Total weight of the labels at or below each node.
+        """
 
 
 class SoftmaxHead(TreeHead):
@@ -368,6 +392,11 @@ class OpinionTreeHead(EvidentialHead):
     def evidence(self, features: Tensor) -> Tensor:
         """Return the evidence for every decision: (n, n_decisions)."""
         return self.to_evidence(self.read_out(features)) * self.supervised[self.segments.node]
+
+    def supervise(self, label_weight: np.ndarray) -> None:
+        """Let the nodes that labels pass through speak from now on."""
+        passing = torch.from_numpy(nodes_passed(self.segments.taxonomy, label_weight))
+        self.supervised |= passing.to(self.supervised.device)
 
     def log_conditional(self, features: Tensor) -> Tensor:
         """Return log p of every decision: (n, n_decisions)."""

@@ -102,17 +102,11 @@ def check_weight(
     return weight
 
 
-def check_something_to_learn(
-    targets: npt.NDArray[np.int64], weight: npt.NDArray[np.float64]
-) -> None:
-    """Refuse samples of which none counts, or none has a label below the root."""
+def check_something_to_learn(weight: npt.NDArray[np.float64]) -> None:
+    """Refuse samples of which none counts."""
     if not (weight > 0).any():
         raise ValueError(
-            "No sample has a positive weight (sample_weight, class_weight, or all images bad), so "
-            "there is nothing to learn from."
-        )
-    if not (targets[weight > 0] > 0).any():
-        raise ValueError(
-            "All labels are the root, which means unlabelled, so there is nothing to learn from. "
-            "Label some samples below the root."
+            "There is nothing to learn from: all labels are the root, which means unlabelled, or "
+            "no sample has a positive weight, or no image could be read. Label some samples below "
+            "the root, or check sample_weight, class_weight and the files."
         )

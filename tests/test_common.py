@@ -39,5 +39,5 @@ def test_a_clone_holds_the_same_taxonomy(classifier):
 
 @pytest.mark.parametrize("classifier", CLASSIFIERS)
 def test_a_parameter_out_of_range_is_named(classifier):
-    with pytest.raises(ValueError, match="'batch_size' parameter of .* must be an int"):
+    with pytest.raises(ValueError, match=r"'batch_size' parameter of .* must be an int"):
         classifier(backbone=None, batch_size=0).fit([[0.0], [1.0]], [0, 1])
