@@ -251,8 +251,8 @@ def test_groups_stay_on_one_side_of_the_validation_split(data, monkeypatch):
 # scikit-learn's tools --------------------------------------------------------------------------
 
 
-def test_cross_validation_with_hierarchical_scorers(data):
-    X, y = data
+def test_cross_validation_with_hierarchical_scorers():
+    X, y = blobs(spread=4.0)  # some errors in every fold: without any, severity is undefined
     y = y.astype(object)
     y[::6] = [TREE.path(leaf)[0] for leaf in y[::6]]
     clf = H2EDLClassifier(TREE, backbone=None)
@@ -262,7 +262,7 @@ def test_cross_validation_with_hierarchical_scorers(data):
     )
     assert all(np.isfinite(scores).all() for scores in result.values())
     family = make_level_scorer("balanced_accuracy", level="family", taxonomy=TREE)
-    assert cross_val_score(clf, X, y, scoring=family, cv=3).min() > 0.8
+    assert cross_val_score(clf, X, y, scoring=family, cv=3).min() > 0.6
 
 
 def test_a_grid_search_over_the_method(data):
@@ -273,6 +273,7 @@ def test_a_grid_search_over_the_method(data):
         "h2edlclassifier__prior": ["uniform", "inverse_frequency"],
     }
     pipeline = make_pipeline(StandardScaler(), H2EDLClassifier(TREE, backbone=None))
+    pipeline.set_params(h2edlclassifier__tol=1e-2)
     search = GridSearchCV(pipeline, grid, cv=2, scoring="neg_log_loss").fit(X, y)
     assert len(search.cv_results_["params"]) == 8
     assert np.isfinite(search.best_score_)
