@@ -30,6 +30,12 @@ MODEL_CLASSES = {
     "H2EDLClassifier": "h2edl",
     "FlatCEClassifier": "baselines",
     "HierCEClassifier": "baselines",
+    "FlatEDLClassifier": "evidential_baselines",
+    "IEDLClassifier": "evidential_baselines",
+    "REDLClassifier": "evidential_baselines",
+    "HENNClassifier": "evidential_baselines",
+    "HXEClassifier": "baselines",
+    "SoftLabelClassifier": "baselines",
 }
 # They speak of the machine that trained the model, not of the model.
 _LEFT_OUT = {"taxonomy", "checkpoint_dir", "memory"}
@@ -77,7 +83,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str]) -> None:
         },
         "feature_names": None if names is None else [str(name) for name in names],
         "backbone": _describe_backbone(network.backbone),
-        "versions": _versions(),
+        "versions": versions(),
     }
     state = {name: value.contiguous() for name, value in network.state_dict().items()}
     text = json.dumps(header, default=_plain_number)
@@ -227,7 +233,8 @@ def _restore_backbone(description: dict[str, Any] | None) -> Backbone | None:
     return backbone.freeze(bool(description["frozen"]))
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return the releases that a file was made with."""
     import sklearn
     import timm
 

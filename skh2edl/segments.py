@@ -113,7 +113,7 @@ class TreeSegments(nn.Module):
             own = known[:, self.below[low:high]]
             sums.append(own)
             node = self.node[high - 1] - self.node[low:high]
-            highest = own.new_full((len(own), n_nodes), -torch.inf)
+            highest = own.new_full((own.shape[0], n_nodes), -torch.inf)
             highest = highest.scatter_reduce(1, node.expand_as(own), own.detach(), "amax")
             total = torch.zeros_like(highest).index_add(1, node, (own - highest[:, node]).exp())
             known = torch.cat([known, highest + total.log()], dim=1)

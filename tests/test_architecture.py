@@ -48,19 +48,31 @@ ROOMS = (
     "solvers",
     "training",
     "persistence",
+    "export",
     "_base",
     "h2edl",
     "baselines",
+    "evidential_baselines",
     "features",
     "decisions",
     "calibration",
+    "ensembles",
     "scorers",
     "displays",
     "datasets",
     "benchmark",
     "cli",
 )
-ESTIMATORS = {"_base", "h2edl", "baselines", "features", "decisions", "calibration"}
+ESTIMATORS = {
+    "_base",
+    "h2edl",
+    "baselines",
+    "evidential_baselines",
+    "features",
+    "decisions",
+    "calibration",
+    "ensembles",
+}
 OPTIONAL = {"dask", "distributed", "matplotlib", "networkx", "onnx", "onnxruntime", "onnxscript"}
 MAX_LINES = 600
 # Written in pieces, so that this file does not hold what it forbids.
