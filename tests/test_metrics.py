@@ -147,6 +147,10 @@ def test_equally_likely_leaves_are_predicted_as_classifiers_do(tree):
     y_true = tree.sorted_leaf_labels
     assert metrics.level_accuracy(y_true, uniform, tree) == 1 / tree.n_leaves
     assert metrics.oracle_descent(y_true, uniform, tree)[0] == 1 / tree.n_leaves
+    # The first of classes_, which is not the first of the tree.
+    assert (tree.sorted_leaf_labels[0], tree.leaves[0]) == ("172", "A318")
+    assert metrics.level_accuracy(["172"], uniform[:1], tree) == 1
+    assert metrics.oracle_descent(["172"], uniform[:1], tree)[0] == 1
 
 
 # Calibration ------------------------------------------------------------------------------------
@@ -203,6 +207,17 @@ def test_adaptive_ece_keeps_equal_confidences_together():
     y_proba = [[0.6, 0.4]] * 3
     computed = metrics.level_adaptive_ece(["cat", "dog", "cat"], y_proba, tree, n_bins=3)
     assert computed == close(2 / 3 - 0.6)
+
+
+def test_a_sample_on_the_border_of_equal_parts_goes_where_the_middle_of_its_weight_is():
+    tree = Taxonomy.flat(["cat", "dog"])
+    y_proba = [[0.6, 0.4], [0.7, 0.3], [0.8, 0.2]]
+    # Of three samples in two bins the second lies half in each, with a little more in the first.
+    given = ["cat", "dog", "cat"], y_proba, tree
+    more = {"n_bins": 2, "strategy": "quantile", "sample_weight": [1.0, 1.0, 1.1]}
+    np.testing.assert_allclose(metrics.reliability_curve(*given, **more).confidence, [0.65, 0.8])
+    more["sample_weight"] = [1.1, 1.0, 1.0]
+    np.testing.assert_allclose(metrics.reliability_curve(*given, **more).confidence, [0.6, 0.75])
 
 
 # Severity: by hand, by loops, and hiclass -------------------------------------------------------
@@ -412,6 +427,9 @@ def test_a_given_confidence_ranks_the_samples(tree):
     curve = metrics.risk_coverage_curve(y_true, y_proba, tree, confidence=-doubts)
     np.testing.assert_allclose(curve.coverage, [10 / 11, 1])
     np.testing.assert_allclose(curve.risk, [0, 1 / 11])
+    # Ten elevenths of the coverage without risk, then one eleventh at a risk of one in eleven.
+    area = metrics.risk_coverage_area(y_true, y_proba, tree, confidence=-doubts)
+    assert area == close(1 / 11 * 1 / 11)
 
 
 def hedged_answer(row, leaf_paths, nodes, threshold):

@@ -106,7 +106,8 @@ def level_adaptive_ece(
 ) -> float:
     """Compute the calibration error over bins that hold equally many samples.
 
-    Equal confidences share a bin, so the result does not depend on the order of samples.
+    A sample belongs to the bin in which the middle of its weight lies. Equal confidences share a
+    bin, so the result does not depend on the order of samples.
 
     Parameters
     ----------
