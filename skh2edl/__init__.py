@@ -11,10 +11,16 @@ __version__ = "0.1.0"
 # `import skh2edl` and the command line start without loading torch.
 _EXPORTS = {
     "FlatCEClassifier": "baselines",
+    "FlatEDLClassifier": "evidential_baselines",
     "H2EDLClassifier": "h2edl",
+    "HENNClassifier": "evidential_baselines",
+    "HXEClassifier": "baselines",
     "HierCEClassifier": "baselines",
     "HyperOpinion": "opinion",
+    "IEDLClassifier": "evidential_baselines",
     "ImageFeatureExtractor": "features",
+    "REDLClassifier": "evidential_baselines",
+    "SoftLabelClassifier": "baselines",
     "Taxonomy": "taxonomy",
     "load_model": "persistence",
 }
@@ -24,6 +30,12 @@ __all__ = ["__version__", *_EXPORTS]
 if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __getattr__
     from .baselines import FlatCEClassifier as FlatCEClassifier
     from .baselines import HierCEClassifier as HierCEClassifier
+    from .baselines import HXEClassifier as HXEClassifier
+    from .baselines import SoftLabelClassifier as SoftLabelClassifier
+    from .evidential_baselines import FlatEDLClassifier as FlatEDLClassifier
+    from .evidential_baselines import HENNClassifier as HENNClassifier
+    from .evidential_baselines import IEDLClassifier as IEDLClassifier
+    from .evidential_baselines import REDLClassifier as REDLClassifier
     from .features import ImageFeatureExtractor as ImageFeatureExtractor
     from .h2edl import H2EDLClassifier as H2EDLClassifier
     from .opinion import HyperOpinion as HyperOpinion

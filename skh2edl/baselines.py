@@ -1,17 +1,19 @@
-"""The methods that H2EDL is compared with: each a head and its own few parameters."""
+"""The rivals with a softmax: each a head and its own few parameters."""
 
 from __future__ import annotations
 
 import inspect
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ._base import TreeClassifier
-from ._validation import StrOptions
+from ._validation import Interval, StrOptions
 from .h2edl import H2EDLClassifier
 from .heads import SoftmaxHead, SoftmaxTreeHead, TreeHead
+from .softmax_heads import HXEHead, SoftLabelHead
 from .taxonomy import Taxonomy
 
 
@@ -50,7 +52,7 @@ class Baseline(TreeClassifier):
         cls.__init__ = __init__  # type: ignore[method-assign]
 
 
-_PARTIAL_LABELS = {
+PARTIAL_LABELS = {
     "partial_labels": [StrOptions({"marginal", "soft", "drop"})],
 }
 
@@ -80,7 +82,7 @@ class FlatCEClassifier(Baseline):
     _own_parameters: ClassVar[dict[str, Any]] = {"partial_labels": "marginal"}
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TreeClassifier._parameter_constraints,
-        **_PARTIAL_LABELS,
+        **PARTIAL_LABELS,
     }
 
     def _make_head(
@@ -112,3 +114,106 @@ class HierCEClassifier(Baseline):
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
     ) -> TreeHead:
         return SoftmaxTreeHead(taxonomy, n_features)
+
+
+class HXEClassifier(Baseline):
+    """One softmax over the leaves whose loss counts upper decisions more (HXE).
+
+    The loss is ``-exp(-a depth) log p(child | parent)``, added up over the decisions on the way
+    to the label, with conditional probabilities from sums of leaves [1]_.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy, default=None
+        The tree; None makes a flat one of the labels.
+    depth_decay : float, default=0.1
+        The rate a: 0 is cross-entropy, more makes mistakes milder and leaves less often right.
+    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+        What an ancestor label teaches: the decisions above it, a uniform target over its leaves,
+        or nothing.
+    backbone, ... : shared parameters
+        As in :class:`H2EDLClassifier`.
+
+    References
+    ----------
+    .. [1] Bertinetto, Mueller, Tertikas, Samangooei, Lord: Making better mistakes. CVPR 2020.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skh2edl import HXEClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> HXEClassifier(backbone=None).fit(X, y).score(X, y) > 0.9
+    True
+    """
+
+    _own_parameters: ClassVar[dict[str, Any]] = {
+        "depth_decay": 0.1,
+        "partial_labels": "marginal",
+    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **TreeClassifier._parameter_constraints,
+        **PARTIAL_LABELS,
+        "depth_decay": [Interval(Real, 0, None, closed="left")],
+    }
+
+    def _make_head(
+        self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
+    ) -> TreeHead:
+        return HXEHead(
+            taxonomy,
+            n_features,
+            depth_decay=self.depth_decay,
+            partial_labels=self.partial_labels,
+        )
+
+
+class SoftLabelClassifier(Baseline):
+    """One softmax over the leaves, trained on labels softened by the tree.
+
+    The target is ``q(leaf) ∝ exp(-b h / H)``, with h the height of the lowest common ancestor of
+    leaf and label and H that of the tree [1]_.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy, default=None
+        The tree; None makes a flat one of the labels.
+    sharpness : float, default=10.0
+        The rate b: a large one is cross-entropy, less makes mistakes milder and leaves less
+        often right. The probabilities tend to the softened target, so they are under-confident
+        by design.
+    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+        What an ancestor label teaches: the sum of its leaves' probabilities, the softened target
+        itself, or nothing.
+    backbone, ... : shared parameters
+        As in :class:`H2EDLClassifier`.
+
+    References
+    ----------
+    .. [1] Bertinetto, Mueller, Tertikas, Samangooei, Lord: Making better mistakes. CVPR 2020.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skh2edl import SoftLabelClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> SoftLabelClassifier(backbone=None).fit(X, y).score(X, y) > 0.9
+    True
+    """
+
+    _own_parameters: ClassVar[dict[str, Any]] = {
+        "sharpness": 10.0,
+        "partial_labels": "marginal",
+    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **TreeClassifier._parameter_constraints,
+        **PARTIAL_LABELS,
+        "sharpness": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    def _make_head(
+        self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
+    ) -> TreeHead:
+        return SoftLabelHead(
+            taxonomy, n_features, sharpness=self.sharpness, partial_labels=self.partial_labels
+        )

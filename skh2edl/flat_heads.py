@@ -103,6 +103,11 @@ class FlatOpinionHead(EvidentialHead):
         strength = evidence.sum(1) + weight
         return evidence / strength[:, None], weight / strength
 
+    def masses(self, features: Tensor) -> Tensor:
+        """Return the belief in every leaf and, last, the vacuity: (n, n_leaves + 1)."""
+        belief, vacuity = self.opinion(features)
+        return torch.cat([belief, vacuity[:, None]], dim=1)
+
     def leaf_log_probability(self, features: Tensor) -> Tensor:
         """Return log P of each leaf in tree order: (n, n_leaves)."""
         alpha = self.evidence(features) + self.prior
@@ -366,6 +371,12 @@ class HENNHead(EvidentialHead):
         _, groups, strength = self._shares(features)
         return groups / strength
 
+    def masses(self, features: Tensor) -> Tensor:
+        """Return the belief in every leaf, in every group and, last, the vacuity."""
+        leaves, groups, strength = self._shares(features)
+        prior = torch.full_like(strength, len(self.group))
+        return torch.cat([leaves, groups, prior], dim=1) / strength
+
     def leaf_log_probability(self, features: Tensor) -> Tensor:
         """Return log P of each leaf in tree order: (n, n_leaves)."""
         leaves, groups = self.evidence(features)
@@ -414,7 +425,7 @@ class HENNHead(EvidentialHead):
         return of_groups + _row_sum(losses.dirichlet_divergence(alpha, ones, self._group_sum))
 
     def _group_sum(self, values: Tensor) -> Tensor:
-        total = values.new_zeros(len(self.group_start), len(values))
+        total = values.new_zeros(len(self.group_start), values.shape[0])
         return total.index_add(0, self.group, values.T).T
 
     def _shares(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
