@@ -325,10 +325,15 @@ class LabelIndex:
 
     @cached_property
     def _numbers(self) -> dict[str, Name]:
-        return {str(name): name for name in self.names.tolist() if not isinstance(name, str)}
+        names = self.names.tolist()
+        if set(map(type, names)) == {str}:
+            return {}
+        return {str(name): name for name in names if not isinstance(name, str)}
 
     @cached_property
     def _number_children(self) -> dict[tuple[int, Any], int]:
+        if not self._numbers:
+            return {}
         return {
             (self._parents[node], str(name)): node
             for node, name in enumerate(self.names.tolist())

@@ -172,9 +172,10 @@ def check_siblings(names: npt.NDArray[np.object_], parents: npt.NDArray[np.int64
 
 def check_leaf_names(names: Sequence[Name]) -> None:
     """Refuse leaf names that cannot be sorted into classes."""
-    is_text = [isinstance(name, str) for name in names]
-    if any(is_text) and not all(is_text):
-        text, number = names[is_text.index(True)], names[is_text.index(False)]
+    kinds = list(map(type, names))
+    if str in kinds and set(kinds) != {str}:
+        text = names[kinds.index(str)]
+        number = next(name for name in names if not isinstance(name, str))
         raise TypeError(
             f"Leaf names mix strings and numbers, such as {text!r} and {number!r}, which cannot "
             "be sorted into classes. Make them all strings."

@@ -11,8 +11,9 @@ import csv
 import json
 import os
 import re
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -79,17 +80,15 @@ def read_edges(edges: Any) -> NodeList:
         edge if type(edge) is tuple and len(edge) == 2 else _as_pair(edge, number)
         for number, edge in enumerate(_rows_of(edges))
     ]
+    position: dict[Any, int] = defaultdict(count().__next__)
     try:
-        position = {
-            name: node for node, name in enumerate(dict.fromkeys(chain.from_iterable(pairs)))
-        }
+        ends = np.fromiter(
+            map(position.__getitem__, chain.from_iterable(pairs)), np.int64, 2 * len(pairs)
+        )
     except TypeError:  # a list or dict where a name should be
         clean_names(chain.from_iterable(pairs))
         raise
     names = list(position)
-    ends = np.fromiter(
-        map(position.__getitem__, chain.from_iterable(pairs)), np.int64, 2 * len(pairs)
-    )
     above, below = ends[0::2], ends[1::2]
     parents = np.full(len(names), -1, dtype=np.int64)
     parents[below] = above

@@ -364,8 +364,9 @@ class Taxonomy(Tree):
     @cached_property
     def _leaf_labels(self) -> npt.NDArray[Any]:
         labels = np.array(self.leaves)
-        # NumPy would round a large integer that stands beside a fraction.
-        return labels if labels.tolist() == list(self.leaves) else np.array(self.leaves, object)
+        if labels.tolist() != list(self.leaves):  # a large integer rounded beside a fraction
+            labels = np.array(self.leaves, dtype=object)
+        return read_only(labels)
 
     @cached_property
     def sorted_leaf_labels(self) -> npt.NDArray[Any]:
