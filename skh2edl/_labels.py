@@ -257,11 +257,10 @@ class LabelIndex:
     def names_that_read_as_paths(self) -> dict[str, int]:
         """Names that hold the separator, or make one more with those around them: how many."""
         mark = self.separator
-        texts = map(str, self.names.tolist())
-        if len(mark) == 1:
-            # One search of all names together is the fast way to the usual answer, none.
-            listed = list(texts)
-            texts = iter(listed if mark in "\n".join(listed) else ())
+        texts = list(map(str, self.names.tolist()))
+        # One search of all names together is the fast way to the usual answer, none.
+        if len(mark) == 1 and mark not in "\n".join(texts):
+            return {}
         counts = {text: len(self._cut.findall(f"{mark}{text}{mark}")) - 2 for text in texts}
         return {text: count for text, count in counts.items() if count > 0}
 

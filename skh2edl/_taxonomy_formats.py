@@ -104,13 +104,12 @@ def read_edges(edges: Any) -> NodeList:
 
 
 def _as_pair(edge: Any, number: int) -> tuple[Any, Any]:
-    try:
-        parent, child = () if isinstance(edge, str) else edge
-    except (TypeError, ValueError):
+    ends = tuple(edge) if isinstance(edge, Iterable) and not isinstance(edge, str) else ()
+    if len(ends) != 2:
         raise ValueError(
             f"Edge {number} is {shown(edge)}, but each edge must be a pair (parent, child)."
-        ) from None
-    return parent, child
+        )
+    return ends
 
 
 def read_parents(parents: Any) -> NodeList:
@@ -217,9 +216,9 @@ def _read_csv(path: Path, columns: Sequence[Hashable] | None) -> tuple[Any, list
 def _check_columns(
     columns: Sequence[Hashable] | None, available: list[Hashable], source: str
 ) -> list[Hashable]:
-    chosen = (
-        [columns] if isinstance(columns, str) else list(available if columns is None else columns)
-    )
+    if isinstance(columns, str):
+        columns = [columns]
+    chosen = list(available if columns is None else columns)
     missing = [column for column in chosen if column not in available]
     if missing or not chosen:
         raise ValueError(
