@@ -1,0 +1,216 @@
+"""One opinion on a large tree as a few rows: unlikely branches are folded, no mass is lost."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..opinion import HyperOpinion
+from ..taxonomy import Taxonomy
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+class Row(NamedTuple):
+    """One line of the drawn tree: a node, or several siblings folded into one.
+
+    Attributes
+    ----------
+    nodes : tuple of int
+        The node, or the siblings folded here; of a chain of only children the last.
+    parent : int
+        Row of the parent, -1 for the root.
+    depth : int
+        Decisions between the root and the row.
+    text : str
+        What to write.
+    mass : float
+        Mass of the node's own leaf set; of folded siblings all mass at and below them. Adds up
+        to 1 over all rows.
+    vacuity : float
+        Of the decision at the node; NaN for a leaf and for folded siblings.
+    belief, probability, plausibility : float
+        Of the node, or of the folded siblings together; belief and plausibility are NaN where
+        all children of a node are folded, because the row would repeat its parent's.
+    is_folded : bool
+        Whether the row stands for folded siblings.
+    """
+
+    nodes: tuple[int, ...]
+    parent: int
+    depth: int
+    text: str
+    mass: float
+    vacuity: float
+    belief: float
+    probability: float
+    plausibility: float
+    is_folded: bool
+
+
+class _Numbers(NamedTuple):
+    """Numbers of each node of the tree, for one sample."""
+
+    own: FloatArray  # mass of exactly the node's leaf set
+    belief: FloatArray
+    above: FloatArray  # mass that stops at ancestors, plausible for everything below them
+    probability: FloatArray
+    vacuity: FloatArray
+
+
+def fold(
+    opinion: HyperOpinion,
+    *,
+    label: int | None = None,
+    min_probability: float = 0.02,
+    max_rows: int = 30,
+) -> list[Row]:
+    """Return the rows of a drawn opinion, parents before children, likely ones first.
+
+    Parameters
+    ----------
+    opinion : HyperOpinion
+        Of one sample.
+    label : int, default=None
+        A node that is shown however unlikely it is.
+    min_probability : float, default=0.02
+        Less likely nodes are folded together with their unlikely siblings. Belief never passes
+        probability, so what is folded holds less mass than this each.
+    max_rows : int, default=30
+        Where there would be more rows, the limit is raised until there are not.
+
+    Returns
+    -------
+    rows : list of Row
+    """
+    tree = opinion.taxonomy
+    numbers = _numbers(opinion)
+    kept = np.zeros(tree.n_nodes, dtype=bool)
+    if label is not None:
+        kept[_way_to(tree, label)] = True
+    limit = min_probability
+    rows = _rows(tree, numbers, (numbers.probability >= limit) | kept)
+    while len(rows) > max_rows and limit <= 1:
+        # The least likely of what is open goes next, with all that is as unlikely.
+        limit = np.nextafter(
+            min(
+                (row.probability for row in rows if not row.is_folded and row.probability >= limit),
+                default=1.0,
+            ),
+            2.0,
+        )
+        rows = _rows(tree, numbers, (numbers.probability >= limit) | kept)
+    return rows
+
+
+def _numbers(opinion: HyperOpinion) -> _Numbers:
+    tree = opinion.taxonomy
+    mass = opinion.mass[0].astype(np.float64)
+    own, vacuity = np.zeros(tree.n_nodes), np.full(tree.n_nodes, np.nan)
+    own[tree.leaf_nodes] = mass[: tree.n_leaves]
+    own[tree.branching_nodes] = mass[tree.n_leaves :]
+    vacuity[tree.branching_nodes] = opinion.vacuity[0]
+    above = np.zeros(tree.n_nodes)
+    bounds = np.searchsorted(tree.depths, np.arange(tree.n_levels + 2)).tolist()
+    for low, high in pairwise(bounds[1:]):
+        parents = tree.parents[low:high]
+        above[low:high] = above[parents] + own[parents]
+    probability = opinion.node_probability[0].astype(np.float64)
+    return _Numbers(own, tree.sum_below(own), above, probability, vacuity)
+
+
+def _rows(tree: Taxonomy, numbers: _Numbers, is_open: BoolArray) -> list[Row]:
+    rows: list[Row] = []
+    # Not recursive: a taxonomy may be deeper than Python's stack.
+    waiting: list[tuple[int | tuple[int, ...], int, int]] = [(0, -1, 0)]
+    while waiting:
+        what, parent, depth = waiting.pop()
+        if isinstance(what, tuple):
+            rows.append(_folded_row(tree, numbers, what, parent, depth))
+            continue
+        node = int(tree.last_of_chain[what])
+        below: list[int | tuple[int, ...]] = []
+        if tree.n_children[node]:
+            shown, hidden = _divide(tree, numbers, node, is_open)
+            below = [*shown, hidden] if hidden else [*shown]
+        waiting.extend((child, len(rows), depth + 1) for child in reversed(below))
+        rows.append(
+            Row(
+                nodes=(node,),
+                parent=parent,
+                depth=depth,
+                text=_chain_text(tree, what),
+                mass=numbers.own[node],
+                vacuity=numbers.vacuity[node],
+                belief=numbers.belief[node],
+                probability=numbers.probability[node],
+                plausibility=numbers.belief[node] + numbers.above[node],
+                is_folded=False,
+            )
+        )
+    return rows
+
+
+def _divide(
+    tree: Taxonomy, numbers: _Numbers, node: int, is_open: BoolArray
+) -> tuple[list[int], tuple[int, ...]]:
+    """Return the children to show, likeliest first, and those to fold."""
+    first = int(tree.first_child[node])
+    children = first + np.arange(tree.n_children[node])
+    children = children[np.argsort(-numbers.probability[children], kind="stable")]
+    open_ = is_open[children]
+    shown, hidden = children[open_].tolist(), children[~open_].tolist()
+    if len(hidden) == 1 and tree.n_children[tree.last_of_chain[hidden[0]]] == 0:
+        # A row that says "1 other" would take as much room as the leaf itself.
+        return [*shown, *hidden], ()
+    return shown, tuple(hidden)
+
+
+def _folded_row(
+    tree: Taxonomy, numbers: _Numbers, nodes: tuple[int, ...], parent: int, depth: int
+) -> Row:
+    members = np.array(nodes)
+    n_leaves = int((tree.leaf_stop - tree.leaf_start)[members].sum())
+    if len(nodes) == 1:
+        text = f"{_chain_text(tree, nodes[0])} ({n_leaves} leaves)"
+    elif n_leaves == len(nodes):
+        text = f"{n_leaves} other leaves"
+    else:
+        text = f"{len(nodes)} others ({n_leaves} leaves)"
+    mass = numbers.belief[members].sum()
+    is_all = len(nodes) == tree.n_children[tree.parents[nodes[0]]]
+    if is_all:
+        text = text.replace("other leaves", "leaves").replace("others", "branches")
+    return Row(
+        nodes=nodes,
+        parent=parent,
+        depth=depth,
+        text=text,
+        mass=mass,
+        vacuity=np.nan,
+        belief=np.nan if is_all else mass,
+        probability=numbers.probability[members].sum(),
+        plausibility=np.nan if is_all else mass + numbers.above[nodes[0]],
+        is_folded=True,
+    )
+
+
+def _way_to(tree: Taxonomy, node: int) -> list[int]:
+    way = [node]
+    while way[-1] > 0:
+        way.append(int(tree.parents[way[-1]]))
+    return way
+
+
+def _chain_text(tree: Taxonomy, node: int) -> str:
+    """Write a node with the chain of only children below it; repeated names once."""
+    names = [str(tree.names[node])]
+    while tree.n_children[node] == 1:
+        node = int(tree.first_child[node])
+        if str(tree.names[node]) != names[-1]:
+            names.append(str(tree.names[node]))
+    return " > ".join(names)

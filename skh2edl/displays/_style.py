@@ -1,0 +1,79 @@
+"""What all pictures share: axes, colours that colour-blind readers tell apart, level names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._optional import import_optional
+from ..metrics.report import level_title
+from ..taxonomy import Taxonomy
+
+# Okabe and Ito's palette without its yellow, which is too pale for a line on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+GREY = "#767676"
+_MARKERS = ("o", "s", "D", "^", "v", "P", "X")
+_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 3)), (0, (1, 3)))
+
+
+def pyplot() -> Any:
+    """Return matplotlib's pyplot, or say how to install it."""
+    return import_optional("matplotlib.pyplot", extra="plots")
+
+
+def axes_or_new(ax: Any, size: tuple[float, float] = (5.6, 4.4)) -> Any:
+    """Return the axes given, or those of a new figure."""
+    if ax is not None:
+        return ax
+    # Constrained: long names at the ticks make the axes smaller and are never cut off.
+    return pyplot().subplots(figsize=size, layout="constrained")[1]
+
+
+def next_style(ax: Any, *, marker: bool = False) -> dict[str, Any]:
+    """Return colour and dashes (or marker) of the next line on the axes.
+
+    Lines differ in two ways, so that they can be told apart in print without colour.
+    """
+    place = sum(line.get_gid() == "skh2edl" for line in ax.get_lines())
+    style = {"color": COLOURS[place % len(COLOURS)], "gid": "skh2edl"}
+    if marker:
+        return {**style, "marker": _MARKERS[place % len(_MARKERS)]}
+    return {**style, "linestyle": _DASHES[place % len(_DASHES)]}
+
+
+def line_options(style: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Let what the user gave, under any of its names, replace the style."""
+    cbook = import_optional("matplotlib.cbook", extra="plots")
+    lines = import_optional("matplotlib.lines", extra="plots")
+    return {**style, **cbook.normalize_kwargs(given, lines.Line2D)}
+
+
+def add_legend(ax: Any, loc: str, **options: Any) -> None:
+    """Add a legend in which a dollar sign of a name is a dollar sign."""
+    for text in ax.legend(loc=loc, frameon=True, framealpha=0.85, **options).get_texts():
+        text.set_parse_math(False)
+
+
+def shown_level(taxonomy: Taxonomy, depth: int) -> str:
+    """Return how a picture writes a level: its name, or one made from its depth."""
+    return level_title(taxonomy, depth).replace("_", " ")
+
+
+def chosen_depths(taxonomy: Taxonomy, level: str | int | None) -> list[int]:
+    """Return the depth of a level, or all depths below the root for None."""
+    if level is None:
+        return list(range(1, taxonomy.n_levels + 1))
+    return [taxonomy.level_index(level)]
+
+
+def shorten(text: str, length: int) -> str:
+    """Cut the middle out of a text that is too long: the ends tell names apart.
+
+    Examples
+    --------
+    >>> shorten("LATIN CAPITAL LETTER A", 14)
+    'LATIN C…TTER A'
+    """
+    if len(text) <= length:
+        return text
+    head = length // 2
+    return f"{text[:head]}…{text[len(text) - max(length - head - 1, 0) :]}"

@@ -1,0 +1,294 @@
+"""Confusion by lowest common ancestor: on which level label and answer part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..metrics._inputs import answer_leaves_or_nodes, check_length, check_weight, label_nodes
+from ..taxonomy import Taxonomy
+from ._answers import probabilities, taxonomy_of
+from ._style import axes_or_new, shorten, shown_level
+
+FloatArray = npt.NDArray[np.float64]
+
+_LONGEST_NAME = 32
+
+
+class LCAConfusionDisplay:
+    """Where label and answer part, for each true class of a level.
+
+    Make one with :meth:`from_estimator` or :meth:`from_predictions`. A row is a true class, a
+    column says which level is the first to be wrong: label and answer still share all levels
+    above it, so their lowest common ancestor lies one level higher. The shares of a row add up
+    to 1. The further to the left a mistake stands, the worse it is.
+
+    Parameters
+    ----------
+    counts : array-like of shape (n_rows, n_columns)
+        Weight of the samples of each true class whose answer leaves the true path at each level.
+    rows : sequence of str of length n_rows
+        The true classes.
+    columns : sequence of str of length n_columns
+        The outcomes.
+    level : str, default=None
+        Name of the level of the rows for the axis.
+
+    Attributes
+    ----------
+    ax_, figure_
+        Axes and figure.
+    im_ : AxesImage
+        The coloured table.
+    text_ : ndarray of Text of shape (n_rows, n_columns)
+        The numbers in it, in percent of the row.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.displays import LCAConfusionDisplay
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
+    >>> display = LCAConfusionDisplay.from_predictions(
+    ...     ["lynx", "lynx", "puma", "fox"], ["lynx", "puma", "wolf", "fox"], tree
+    ... )
+    >>> display.columns
+    ('level 1 wrong', 'leaf wrong', 'right')
+    >>> display.rows
+    ('all', 'cat', 'dog')
+    >>> display.counts
+    array([[1., 1., 2.],
+           [1., 1., 1.],
+           [0., 0., 1.]])
+    >>> display.figure_.savefig("lca_confusion.png")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        counts: npt.ArrayLike,
+        rows: Sequence[str],
+        columns: Sequence[str],
+        *,
+        level: str | None = None,
+    ) -> None:
+        self.counts = np.asarray(counts, dtype=np.float64)
+        self.rows = tuple(rows)
+        self.columns = tuple(columns)
+        self.level = level
+
+    def plot(self, ax: Any = None, *, cmap: Any = "Blues", **kwargs: Any) -> LCAConfusionDisplay:
+        """Draw the picture.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure with room for the rows.
+        cmap : str or Colormap, default="Blues"
+            Colours of shares from 0 to 1.
+        **kwargs
+            Passed on to ``Axes.imshow``.
+
+        Returns
+        -------
+        self
+        """
+        n_rows, n_columns = self.counts.shape
+        size = (3.2 + 1.05 * n_columns, 1.6 + 0.27 * n_rows)
+        self.ax_ = axes_or_new(ax, size=size)
+        self.figure_ = self.ax_.figure
+        total = self.counts.sum(axis=1)
+        shares = self.counts / np.where(total > 0, total, 1)[:, None]
+        options = {"cmap": cmap, "vmin": 0, "vmax": 1, "aspect": "auto", **kwargs}
+        self.im_ = self.ax_.imshow(shares, **options)
+        self.text_ = np.empty(shares.shape, dtype=object)
+        for (row, column), share in np.ndenumerate(shares):
+            shade = self.im_.cmap(self.im_.norm(share))
+            is_dark = np.dot(shade[:3], [0.299, 0.587, 0.114]) < 0.5
+            self.text_[row, column] = self.ax_.text(
+                column,
+                row,
+                _percent(share),
+                ha="center",
+                va="center",
+                fontsize="small",
+                color="white" if is_dark else "black",
+            )
+        labels = [
+            f"{shorten(name, _LONGEST_NAME)}  ({weight:.4g})"
+            for name, weight in zip(self.rows, total, strict=True)
+        ]
+        self.ax_.set_yticks(np.arange(n_rows), labels, parse_math=False)
+        titles = ["\n".join(title.rsplit(" ", 1)) for title in self.columns]
+        self.ax_.set_xticks(np.arange(n_columns), titles, parse_math=False)
+        self.ax_.set_xlabel("first level on which the answer is wrong (% of the row)")
+        what = "true class" if self.level is None else f"true {self.level}"
+        self.ax_.set_ylabel(f"{what} (samples)")
+        self.ax_.tick_params(length=0)
+        # Thin gaps between cells, and a wider one below the row of all.
+        self.ax_.set_xticks(np.arange(1, n_columns) - 0.5, minor=True)
+        self.ax_.grid(which="minor", axis="x", color="white", linewidth=2)
+        self.ax_.tick_params(which="minor", length=0)
+        if n_rows > 1:
+            self.ax_.axhline(0.5, color="white", linewidth=4)
+        self.ax_.spines[:].set_visible(False)
+        return self
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        *,
+        taxonomy: Taxonomy | None = None,
+        level: str | int = 1,
+        max_rows: int = 30,
+        sample_weight: npt.ArrayLike | None = None,
+        ax: Any = None,
+        **kwargs: Any,
+    ) -> LCAConfusionDisplay:
+        """Draw the confusion of a fitted classifier.
+
+        Parameters
+        ----------
+        estimator : object
+            A fitted classifier whose classes are labels of the taxonomy; ``predict_proba`` is
+            asked for the likeliest leaf, ``predict`` for labels where there is none.
+        X : array-like
+            Samples.
+        y : sequence of labels of shape (n_samples,)
+            True labels, leaves or ancestors.
+        taxonomy : Taxonomy, default=None
+            The tree; None takes the estimator's ``taxonomy_``.
+        level, max_rows, sample_weight, ax, **kwargs
+            As in :meth:`from_predictions`.
+
+        Returns
+        -------
+        display : LCAConfusionDisplay
+        """
+        has_proba = hasattr(estimator, "predict_proba")
+        return cls.from_predictions(
+            y,
+            probabilities(estimator, X) if has_proba else estimator.predict(X),
+            taxonomy_of(estimator, taxonomy),
+            level=level,
+            max_rows=max_rows,
+            sample_weight=sample_weight,
+            classes=estimator.classes_ if has_proba else None,
+            ax=ax,
+            **kwargs,
+        )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: Any,
+        y_pred: Any,
+        taxonomy: Taxonomy,
+        *,
+        level: str | int = 1,
+        max_rows: int = 30,
+        sample_weight: npt.ArrayLike | None = None,
+        classes: Any = None,
+        ax: Any = None,
+        **kwargs: Any,
+    ) -> LCAConfusionDisplay:
+        """Draw the confusion of given answers.
+
+        Parameters
+        ----------
+        y_true : sequence of labels of shape (n_samples,)
+            True labels, leaves or ancestors; samples labelled with the root do not count. An
+            answer at or below an ancestor label is right.
+        y_pred : sequence of labels of shape (n_samples,) or array of shape (n_samples, n_leaves)
+            Answers: labels, of which one that stops early on the true path is in a column of its
+            own; or leaf probabilities, of which the largest is taken.
+        taxonomy : Taxonomy
+            The tree.
+        level : str or int, default=1
+            Level whose classes are the rows.
+        max_rows : int, default=30
+            Rows at most. Of more classes, those with the most mistakes are shown and the others
+            are added up in one row.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each sample; None weighs all the same.
+        classes : sequence of labels, default=None
+            Columns of probabilities; None means ``taxonomy.sorted_leaf_labels``.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure.
+        **kwargs
+            Passed on to :meth:`plot`.
+
+        Returns
+        -------
+        display : LCAConfusionDisplay
+        """
+        if max_rows < 3:
+            raise ValueError(
+                f"max_rows must be at least 3 (all, one class, others), got {max_rows}."
+            )
+        depth = taxonomy.level_index(level)
+        truth = label_nodes(y_true, taxonomy)
+        answers = answer_leaves_or_nodes(y_pred, taxonomy, classes)
+        check_length(truth, answers)
+        weight = check_weight(sample_weight, truth.size)
+        outcome = _outcomes(truth, answers, taxonomy)
+        row_nodes = taxonomy.nodes_at_depth(depth)
+        on_level = taxonomy.climb_to_depth(truth, depth)
+        counted = (on_level >= 0) & (taxonomy.last_of_chain[0] != truth)
+        place = np.searchsorted(
+            taxonomy.leaf_start[row_nodes], taxonomy.leaf_start[np.maximum(on_level, 0)]
+        )
+        n_columns = taxonomy.n_levels + 2
+        cells = (place * n_columns + outcome)[counted]
+        table = np.bincount(cells, weight[counted], row_nodes.size * n_columns)
+        labels = [str(label) for label in taxonomy.labels(row_nodes)]
+        counts, names = _fold_rows(
+            table.astype(np.float64).reshape(-1, n_columns), labels, max_rows
+        )
+        levels = [shown_level(taxonomy, below) for below in range(1, taxonomy.n_levels + 1)]
+        columns = [*(f"{name} wrong" for name in levels), "stops early", "right"]
+        if not counts[:, -2].any():
+            counts = np.delete(counts, -2, axis=1)
+            del columns[-2]
+        title = shown_level(taxonomy, depth)
+        return cls(counts, names, columns, level=title).plot(ax, **kwargs)
+
+
+def _outcomes(
+    truth: npt.NDArray[np.int64], answers: npt.NDArray[np.int64], tree: Taxonomy
+) -> npt.NDArray[np.int64]:
+    """Return the depth of the common ancestor of a mistake, or what comes after all depths."""
+    meeting = tree.lowest_common_ancestor(truth, answers)
+    stops_early = np.where(meeting == answers, tree.n_levels, tree.depths[meeting])
+    return np.where(meeting == truth, tree.n_levels + 1, stops_early)
+
+
+def _fold_rows(counts: FloatArray, names: list[str], max_rows: int) -> tuple[FloatArray, list[str]]:
+    """Put the sum of all first, leave out empty rows, and add up those without room."""
+    everything = counts.sum(axis=0)
+    present = np.flatnonzero(counts.sum(axis=1) > 0)
+    shown = present
+    if present.size + 1 > max_rows:
+        mistakes = counts[present, :-1].sum(axis=1)
+        worst = np.argsort(-mistakes, kind="stable")[: max_rows - 2]
+        shown = present[np.sort(worst)]
+    table = [everything, *counts[shown]]
+    titles = ["all", *(names[row] for row in shown.tolist())]
+    n_folded = present.size - shown.size
+    if n_folded:
+        table.append(counts[np.setdiff1d(present, shown)].sum(axis=0))
+        titles.append(f"{n_folded} others")
+    return np.stack(table), titles
+
+
+def _percent(share: float) -> str:
+    """Write a share in percent, never rounding something to nothing or to all."""
+    if 0 < share < 0.005:
+        return "<1"
+    if 0.995 <= share < 1:
+        return ">99"
+    return f"{100 * share:.0f}" if share > 0 else "·"

@@ -1,0 +1,389 @@
+"""One opinion drawn on the tree: where the belief of one sample went."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import numpy as np
+
+from .._optional import import_optional
+from ..opinion import HyperOpinion
+from ._answers import opinions
+from ._folding import Row, fold
+from ._style import COLOURS, GREY, axes_or_new, shorten
+
+_FONT_SIZE = 8.5  # points, like all lengths below that are no inches
+_INDENT = 15.0
+_MARGIN = 8.0
+_TEXT_GAP = 9.0
+_LARGEST_NODE = 160.0  # square points, for all mass on one node
+_LONGEST_TEXT = 44
+_ROW_INCHES = 0.24
+_IMAGE_INCHES = 1.7
+# Columns beside the tree: title and width in inches.
+_COLUMNS = {"mass": 1.25, "vacuity": 1.25, "belief – P – plausibility": 1.7}
+_GAP_INCHES = 0.15
+
+
+class OpinionTreeDisplay:
+    """The opinion on one sample, drawn on the taxonomy.
+
+    Make one with :meth:`from_estimator` or :meth:`from_predictions`. Every row is a node; unlikely
+    branches are folded into rows such as "23 other leaves" that keep their mass, so the masses of
+    all rows add up to 1.
+
+    - *mass*: belief that came as far as this node and no further; the area of the disc too.
+    - *vacuity*: the share of belief that the decision at this node did not commit. It is no
+      probability of error, and with the standard prior not comparable between nodes with
+      different numbers of children.
+    - *belief - P - plausibility*: a line from belief to plausibility of the node with a point
+      at its probability. It is no confidence interval.
+
+    Parameters
+    ----------
+    rows : list of Row
+        What to draw, parents before children.
+    image : ndarray of uint8 of shape (height, width, 3), default=None
+        The image.
+    label : str, default=None
+        The true label.
+    label_node : int, default=None
+        Its node, which gets a star.
+
+    Attributes
+    ----------
+    ax_, figure_
+        Axes and figure. The axes only hold the place of those inside them.
+    tree_ax_, mass_ax_, vacuity_ax_, interval_ax_ : Axes
+        The tree and the columns beside it.
+    image_ax_ : Axes or None
+        The image.
+    mass_bars_, vacuity_bars_ : BarContainer
+        Bars of the columns, one for each row.
+
+    Examples
+    --------
+    >>> from skh2edl import HyperOpinion, Taxonomy
+    >>> from skh2edl.displays import OpinionTreeDisplay
+    >>> tree = Taxonomy.from_nested({"Boeing": ["737", "747"], "Airbus": ["A330", "A380"]})
+    >>> opinion = HyperOpinion.from_evidence(tree, [[96, 1, 12, 2, 0, 0]])
+    >>> display = OpinionTreeDisplay.from_predictions(opinion)
+    >>> for row in display.rows:
+    ...     print("  " * row.depth + row.text, row.mass.round(3))
+    root 0.02
+      Boeing 0.121
+        737 0.727
+        747 0.121
+      Airbus (2 leaves) 0.01
+    >>> display.figure_.savefig("opinion.png")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        rows: list[Row],
+        *,
+        image: Any = None,
+        label: str | None = None,
+        label_node: int | None = None,
+    ) -> None:
+        self.rows = rows
+        self.image = image
+        self.label = label
+        self.label_node = label_node
+
+    def plot(self, ax: Any = None) -> OpinionTreeDisplay:
+        """Draw the picture.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure that has room for all rows and names. On smaller
+            axes names are shortened.
+
+        Returns
+        -------
+        self
+        """
+        texts = [shorten(row.text, _LONGEST_TEXT) for row in self.rows]
+        widths = self._widths(texts)
+        height = 0.75 + _ROW_INCHES * max(len(self.rows), 5)
+        self.ax_ = axes_or_new(ax, size=(sum(widths) + _GAP_INCHES * len(widths), height))
+        self.figure_ = self.ax_.figure
+        self.ax_.set_axis_off()
+        if ax is not None:
+            texts, widths = self._fit(texts, widths)
+        places = self._divide(widths)
+        self.image_ax_ = self._draw_image(places.pop(0)) if self.image is not None else None
+        self.tree_ax_ = self._draw_tree(places[0], texts, 72 * widths[-4])
+        columns = [
+            self._column(place, title) for place, title in zip(places[1:], _COLUMNS, strict=True)
+        ]
+        self.mass_ax_, self.vacuity_ax_, self.interval_ax_ = columns
+        self.mass_bars_ = self._draw_bars(
+            self.mass_ax_, np.array([row.mass for row in self.rows]), COLOURS[0]
+        )
+        self.vacuity_bars_ = self._draw_bars(
+            self.vacuity_ax_, np.array([row.vacuity for row in self.rows]), COLOURS[4]
+        )
+        self._draw_intervals(self.interval_ax_)
+        return self
+
+    # Where things go -------------------------------------------------------------------------
+
+    def _widths(self, texts: list[str]) -> list[float]:
+        """Return the width in inches of image (if any), tree and columns."""
+        image = [] if self.image is None else [_IMAGE_INCHES]
+        return [*image, self._tree_points(texts) / 72, *_COLUMNS.values()]
+
+    def _tree_points(self, texts: list[str]) -> float:
+        rows = zip(self.rows, texts, strict=True)
+        return max(_text_start(row) + _text_width(text) for row, text in rows) + _MARGIN
+
+    def _fit(self, texts: list[str], widths: list[float]) -> tuple[list[str], list[float]]:
+        """Shorten names until the picture fits into the axes that were given."""
+        extent = self.ax_.get_window_extent()
+        available = extent.width / self.figure_.dpi - _GAP_INCHES * (len(widths) - 1)
+        length = max(map(len, texts))
+        while sum(widths) > available and length > 6:
+            length -= 1
+            texts = [shorten(text, length) for text in texts]
+            widths = self._widths(texts)
+        return texts, widths
+
+    def _divide(self, widths: list[float]) -> list[tuple[float, float, float, float]]:
+        """Return the place of each part as a share of the axes."""
+        total = sum(widths) + _GAP_INCHES * (len(widths) - 1)
+        starts = np.cumsum([0, *(width + _GAP_INCHES for width in widths[:-1])])
+        return [
+            (float(start) / total, 0.0, width / total, 1.0)
+            for start, width in zip(starts, widths, strict=True)
+        ]
+
+    # What is drawn there ---------------------------------------------------------------------
+
+    def _draw_image(self, place: tuple[float, float, float, float]) -> Any:
+        ax = self.ax_.inset_axes(place)
+        ax.imshow(self.image)
+        ax.set_anchor("N")
+        ax.set(xticks=[], yticks=[])
+        if self.label is not None:
+            text = "\n".join(["true label (star):", *textwrap.wrap(self.label, 24)])
+            ax.set_xlabel(text, fontsize=_FONT_SIZE, parse_math=False)
+        return ax
+
+    def _band(self, ax: Any) -> None:
+        """Shade every second row, to lead the eye from a name to its numbers."""
+        for row in range(0, len(self.rows), 2):
+            ax.axhspan(row - 0.5, row + 0.5, color="#F2F2F2", linewidth=0, zorder=0)
+        ax.set_ylim(len(self.rows) - 0.5, -0.5)
+
+    def _draw_tree(
+        self, place: tuple[float, float, float, float], texts: list[str], points: float
+    ) -> Any:
+        ax = self.ax_.inset_axes(place)
+        ax.set_axis_off()
+        self._band(ax)
+        ax.set_xlim(0, points)
+        for position, (row, text) in enumerate(zip(self.rows, texts, strict=True)):
+            x = _node_start(row)
+            if row.parent >= 0:
+                trunk = _node_start(self.rows[row.parent])
+                ax.plot(
+                    [trunk, trunk, x], [row.parent, position, position], color=GREY, linewidth=0.8
+                )
+            is_label = self.label_node in row.nodes and not row.is_folded
+            ax.text(
+                _text_start(row),
+                position,
+                text,
+                va="center_baseline",
+                fontsize=_FONT_SIZE,
+                fontstyle="italic" if row.is_folded else "normal",
+                fontweight="bold" if is_label else "normal",
+                color="#555555" if row.is_folded else "black",
+                parse_math=False,
+            )
+            ax.scatter(
+                [x],
+                [position],
+                s=110 if is_label else max(_LARGEST_NODE * row.mass, 8),
+                marker="*" if is_label else "o",
+                facecolor="white" if row.is_folded and row.mass < 0.01 else COLOURS[0],
+                edgecolor="black",
+                linewidth=0.6,
+                zorder=3,
+            )
+        return ax
+
+    def _column(self, place: tuple[float, float, float, float], title: str) -> Any:
+        ax = self.ax_.inset_axes(place)
+        self._band(ax)
+        ax.set_title(title, fontsize=_FONT_SIZE)
+        ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"], fontsize=_FONT_SIZE - 1)
+        ax.set_yticks([])
+        ax.spines[["top", "right"]].set_visible(False)
+        return ax
+
+    def _draw_bars(self, ax: Any, values: Any, colour: str) -> Any:
+        # Folded rows stand for many nodes: paler.
+        shades = [1.0 if not row.is_folded else 0.5 for row in self.rows]
+        bars = ax.barh(np.arange(len(values)), np.nan_to_num(values), height=0.62, color=colour)
+        for bar, shade in zip(bars, shades, strict=True):
+            bar.set_alpha(shade)
+        for position, value in enumerate(values):
+            if np.isfinite(value):
+                ax.text(
+                    value + 0.03,
+                    position,
+                    _number(value),
+                    va="center_baseline",
+                    fontsize=_FONT_SIZE - 1,
+                )
+        # Room for the number behind a bar of full length.
+        ax.set_xlim(0, 1.38)
+        return bars
+
+    def _draw_intervals(self, ax: Any) -> None:
+        positions = np.arange(len(self.rows))
+        low, middle, high = (
+            np.array([getattr(row, name) for row in self.rows])
+            for name in ("belief", "probability", "plausibility")
+        )
+        ax.hlines(positions, low, high, color=COLOURS[1], linewidth=2.2)
+        ax.plot(middle, positions, "o", color="black", markersize=3.5, linestyle="none")
+        ax.set_xlim(-0.04, 1.04)
+
+    # Where it comes from ---------------------------------------------------------------------
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        index: int = 0,
+        *,
+        image: Any = "auto",
+        label: Any = None,
+        min_probability: float = 0.02,
+        max_rows: int = 30,
+        ax: Any = None,
+    ) -> OpinionTreeDisplay:
+        """Draw the opinion of a fitted evidential classifier on one sample.
+
+        Parameters
+        ----------
+        estimator : object
+            A fitted classifier with ``predict_hyper_opinion``.
+        X : array-like
+            Samples, of which only one is read.
+        index : int, default=0
+            Which one.
+        image : "auto", array, PIL image, path or None, default="auto"
+            The image beside the tree. "auto" takes the sample where `X` holds images, and none
+            where it holds features.
+        label, min_probability, max_rows, ax
+            As in :meth:`from_predictions`.
+
+        Returns
+        -------
+        display : OpinionTreeDisplay
+        """
+        n_samples = len(X)
+        if not -n_samples <= index < n_samples:
+            raise IndexError(f"index must name one of the {n_samples} samples, got {index}.")
+        row = index % n_samples
+        one = X.iloc[row : row + 1] if hasattr(X, "iloc") else X[row : row + 1]
+        return cls.from_predictions(
+            opinions(estimator, one),
+            image=_image_in(one) if isinstance(image, str) and image == "auto" else image,
+            label=label,
+            min_probability=min_probability,
+            max_rows=max_rows,
+            ax=ax,
+        )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        opinion: HyperOpinion,
+        index: int = 0,
+        *,
+        image: Any = None,
+        label: Any = None,
+        min_probability: float = 0.02,
+        max_rows: int = 30,
+        ax: Any = None,
+    ) -> OpinionTreeDisplay:
+        """Draw one of given opinions.
+
+        Parameters
+        ----------
+        opinion : HyperOpinion
+            The opinions.
+        index : int, default=0
+            Which one.
+        image : array, PIL image or path, default=None
+            The image beside the tree; None draws none.
+        label : label, default=None
+            The true label, leaf or ancestor: shown with a star, however unlikely it is.
+        min_probability : float, default=0.02
+            Less likely nodes are folded together with their unlikely siblings; 0 folds none.
+        max_rows : int, default=30
+            Where there would be more rows, more is folded, the least likely first.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure.
+
+        Returns
+        -------
+        display : OpinionTreeDisplay
+        """
+        if max_rows < 2:
+            raise ValueError(
+                f"max_rows must be at least 2 (the root, and the rest), got {max_rows}."
+            )
+        tree = opinion.taxonomy
+        node = None if label is None else int(tree.last_of_chain[tree.node(label)])
+        rows = fold(
+            opinion[int(index)], label=node, min_probability=min_probability, max_rows=max_rows
+        )
+        pixels = None if image is None else _pixels(image)
+        text = None if label is None else str(tree.label(tree.node(label)))
+        return cls(rows, image=pixels, label=text, label_node=node).plot(ax)
+
+
+def _image_in(X: Any) -> Any:
+    """Return the image that X holds, None if it holds features."""
+    from ..images import image_source
+
+    try:
+        return image_source(X).read(0)
+    except TypeError:
+        return None
+
+
+def _pixels(image: Any) -> Any:
+    from ..images import image_source
+
+    return np.asarray(image_source([image]).read(0))
+
+
+def _node_start(row: Row) -> float:
+    return _MARGIN + _INDENT * row.depth
+
+
+def _text_start(row: Row) -> float:
+    return _node_start(row) + _TEXT_GAP
+
+
+def _text_width(text: str) -> float:
+    """Return the width of a text in points, without a canvas to draw it on."""
+    textpath = import_optional("matplotlib.textpath", extra="plots")
+    # Measured as plain letters: two dollar signs would start a formula.
+    path = textpath.TextPath((0, 0), text.replace("$", "S"), size=_FONT_SIZE)
+    return float(path.get_extents().width) * 1.03 if text.strip() else 0.0
+
+
+def _number(value: float) -> str:
+    """Write a share, never rounding something to nothing."""
+    return "<0.01" if 0 < value < 0.005 else f"{value:.2f}"

@@ -1,0 +1,246 @@
+"""Reliability diagram: whether answers are right as often as they say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..metrics import ReliabilityCurve, level_adaptive_ece, level_ece, reliability_curve
+from ..taxonomy import Taxonomy
+from ._answers import name_of, probabilities, taxonomy_of
+from ._style import (
+    GREY,
+    add_legend,
+    axes_or_new,
+    chosen_depths,
+    line_options,
+    next_style,
+    shown_level,
+)
+
+_LARGEST_POINT = 700.0  # square points, for a bin with all samples
+
+
+class ReliabilityDisplay:
+    """Accuracy against confidence, one line for each level.
+
+    Make one with :meth:`from_estimator` or :meth:`from_predictions`. On the diagonal an answer
+    is right as often as its probability says; below it the answers are over-confident. The area
+    of a point is the share of the samples in its bin: small points are few samples and mean
+    little.
+
+    Parameters
+    ----------
+    curves : mapping of str to ReliabilityCurve
+        What :func:`skh2edl.metrics.reliability_curve` returns, by the name of the level.
+    ece : mapping of str to float
+        Calibration error of each level.
+    name : str, default=None
+        Name of the model for the legend.
+
+    Attributes
+    ----------
+    ax_, figure_
+        Axes and figure.
+    lines_ : list of Line2D
+        The line of each level.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.displays import ReliabilityDisplay
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> y_proba = [[0.2, 0.5, 0.3], [0.9, 0.1, 0.0]]  # dog, lynx, puma
+    >>> display = ReliabilityDisplay.from_predictions(["lynx", "dog"], y_proba, tree)
+    >>> {level: round(error, 2) for level, error in display.ece.items()}
+    {'level 1': 0.15, 'leaf': 0.3}
+    >>> display.figure_.savefig("reliability.png")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        curves: Mapping[str, ReliabilityCurve],
+        ece: Mapping[str, float],
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.curves = dict(curves)
+        self.ece = dict(ece)
+        self.name = name
+
+    def plot(self, ax: Any = None, *, name: str | None = None, **kwargs: Any) -> ReliabilityDisplay:
+        """Draw the picture.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure. Several models share axes.
+        name : str, default=None
+            Name for the legend; None takes that of the display.
+        **kwargs
+            Passed on to ``Axes.plot`` for the lines.
+
+        Returns
+        -------
+        self
+        """
+        name = self.name if name is None else name
+        self.ax_ = axes_or_new(ax)
+        self.figure_ = self.ax_.figure
+        if not any(line.get_gid() == "diagonal" for line in self.ax_.get_lines()):
+            self.ax_.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=":", gid="diagonal")
+        self.lines_ = []
+        for level, curve in self.curves.items():
+            filled = curve.share > 0
+            style = line_options(next_style(self.ax_, marker=True), {"linewidth": 1.2, **kwargs})
+            label = level if name is None else f"{name}, {level}"
+            (line,) = self.ax_.plot(
+                curve.confidence[filled],
+                curve.accuracy[filled],
+                **{"label": f"{label} (ECE {self.ece[level]:.3f})", **style, "markersize": 5},
+            )
+            # The line keeps a small marker for the legend; the areas are drawn over it.
+            self.ax_.scatter(
+                curve.confidence[filled],
+                curve.accuracy[filled],
+                s=_LARGEST_POINT * curve.share[filled],
+                color=line.get_color(),
+                marker=line.get_marker(),
+                alpha=0.45,
+                linewidths=0,
+                zorder=line.get_zorder(),
+            )
+            line.set_markersize(3)
+            self.lines_.append(line)
+        self.ax_.set(
+            xlabel="confidence (probability of the answer)",
+            ylabel="accuracy",
+            xlim=(-0.02, 1.02),
+            ylim=(-0.02, 1.02),
+            aspect="equal",
+        )
+        add_legend(self.ax_, "upper left" if self._over_confidence() >= 0 else "lower right")
+        return self
+
+    def _over_confidence(self) -> float:
+        """Return by how much confidence passes accuracy, to leave the lines' side free."""
+        gaps = [
+            np.nansum((curve.confidence - curve.accuracy) * curve.share)
+            for curve in self.curves.values()
+        ]
+        return float(np.sum(gaps))
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        *,
+        taxonomy: Taxonomy | None = None,
+        level: str | int | None = None,
+        n_bins: int = 15,
+        strategy: str = "uniform",
+        sample_weight: npt.ArrayLike | None = None,
+        name: str | None = None,
+        ax: Any = None,
+        **kwargs: Any,
+    ) -> ReliabilityDisplay:
+        """Draw the calibration of a fitted classifier.
+
+        Parameters
+        ----------
+        estimator : object
+            A fitted classifier with ``predict_proba`` whose classes are labels of the taxonomy.
+        X : array-like
+            Samples.
+        y : sequence of labels of shape (n_samples,)
+            True labels, leaves or ancestors.
+        taxonomy : Taxonomy, default=None
+            The tree; None takes the estimator's ``taxonomy_``.
+        level, n_bins, strategy, sample_weight, ax, **kwargs
+            As in :meth:`from_predictions`.
+        name : str, default=None
+            Name for the legend; None takes the estimator's class.
+
+        Returns
+        -------
+        display : ReliabilityDisplay
+        """
+        return cls.from_predictions(
+            y,
+            probabilities(estimator, X),
+            taxonomy_of(estimator, taxonomy),
+            level=level,
+            n_bins=n_bins,
+            strategy=strategy,
+            sample_weight=sample_weight,
+            classes=estimator.classes_,
+            name=name_of(estimator, name),
+            ax=ax,
+            **kwargs,
+        )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: Any,
+        y_proba: Any,
+        taxonomy: Taxonomy,
+        *,
+        level: str | int | None = None,
+        n_bins: int = 15,
+        strategy: str = "uniform",
+        sample_weight: npt.ArrayLike | None = None,
+        classes: Any = None,
+        name: str | None = None,
+        ax: Any = None,
+        **kwargs: Any,
+    ) -> ReliabilityDisplay:
+        """Draw the calibration of given probabilities.
+
+        Parameters
+        ----------
+        y_true : sequence of labels of shape (n_samples,)
+            True labels, leaves or ancestors. A sample counts on the levels its label reaches.
+        y_proba : array-like of shape (n_samples, n_leaves)
+            Probabilities of the leaves.
+        taxonomy : Taxonomy
+            The tree.
+        level : str or int, default=None
+            Name or depth of one level; None draws all.
+        n_bins : int, default=15
+            Number of bins.
+        strategy : {"uniform", "quantile"}, default="uniform"
+            Bins of equal width, or with equally many samples.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each sample; None weighs all the same.
+        classes : sequence of labels, default=None
+            Columns of `y_proba`; None means ``taxonomy.sorted_leaf_labels``.
+        name : str, default=None
+            Name for the legend.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure.
+        **kwargs
+            Passed on to ``Axes.plot`` for the lines.
+
+        Returns
+        -------
+        display : ReliabilityDisplay
+        """
+        error = level_ece if strategy == "uniform" else level_adaptive_ece
+        options = {"n_bins": n_bins, "sample_weight": sample_weight, "classes": classes}
+        curves, ece = {}, {}
+        for depth in chosen_depths(taxonomy, level):
+            title = shown_level(taxonomy, depth)
+            curve = reliability_curve(
+                y_true, y_proba, taxonomy, depth, strategy=strategy, **options
+            )
+            curves[title] = curve
+            # An undefined curve has warned already.
+            defined = np.isfinite(curve.share).all()
+            ece[title] = error(y_true, y_proba, taxonomy, depth, **options) if defined else np.nan
+        return cls(curves, ece, name=name).plot(ax, **kwargs)

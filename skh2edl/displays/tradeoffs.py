@@ -1,0 +1,407 @@
+"""What is won by answering less: risk against coverage, accuracy against information."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from ..metrics import (
+    OperatingCurve,
+    RiskCoverageCurve,
+    operating_area,
+    operating_curve,
+    risk_coverage_area,
+    risk_coverage_curve,
+)
+from ..taxonomy import Taxonomy
+from ._answers import name_of, probabilities, taxonomy_of
+from ._style import GREY, add_legend, axes_or_new, line_options, next_style, shown_level
+
+
+class RiskCoverageDisplay:
+    """Share of wrong answers when only the most confident samples are answered.
+
+    Make one with :meth:`from_estimator` or :meth:`from_predictions`; give the axes of the first,
+    ``ax=display.ax_``, to draw several models on them. The lower the line, the better the
+    confidence sorts right from wrong answers; at coverage 1 it ends at the error rate.
+
+    Parameters
+    ----------
+    curve : RiskCoverageCurve
+        What :func:`skh2edl.metrics.risk_coverage_curve` returns.
+    area : float
+        Area under it.
+    level : str
+        Name of the level for the axis.
+    name : str, default=None
+        Name of the model for the legend.
+
+    Attributes
+    ----------
+    ax_, figure_
+        Axes and figure.
+    line_ : Line2D
+        The curve.
+    chance_level_ : Line2D or None
+        The error rate, where it is drawn.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.displays import RiskCoverageDisplay
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> y_proba = [[0.2, 0.5, 0.3], [0.9, 0.1, 0.0]]  # dog, lynx, puma
+    >>> display = RiskCoverageDisplay.from_predictions(["puma", "dog"], y_proba, tree)
+    >>> display.area
+    0.25
+    >>> display.figure_.savefig("risk_coverage.png")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        curve: RiskCoverageCurve,
+        area: float,
+        *,
+        level: str = "leaf",
+        name: str | None = None,
+    ) -> None:
+        self.curve = curve
+        self.area = area
+        self.level = level
+        self.name = name
+
+    def plot(
+        self,
+        ax: Any = None,
+        *,
+        name: str | None = None,
+        plot_chance_level: bool = False,
+        **kwargs: Any,
+    ) -> RiskCoverageDisplay:
+        """Draw the picture.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure. Several models share axes.
+        name : str, default=None
+            Name for the legend; None takes that of the display.
+        plot_chance_level : bool, default=False
+            Whether to draw the error rate, which a confidence that knows nothing would keep.
+        **kwargs
+            Passed on to ``Axes.plot``.
+
+        Returns
+        -------
+        self
+        """
+        self.ax_ = axes_or_new(ax)
+        self.figure_ = self.ax_.figure
+        style = line_options(next_style(self.ax_), kwargs)
+        label = _label(self.name if name is None else name, f"area {self.area:.3f}")
+        # Up to each coverage the risk is that of all samples answered there, as in the area.
+        style = {"label": label, "drawstyle": "steps-pre", **style}
+        (self.line_,) = self.ax_.plot(self.curve.coverage, self.curve.risk, **style)
+        self.chance_level_ = None
+        if plot_chance_level and self.curve.risk.size:
+            self.chance_level_ = self.ax_.axhline(
+                self.curve.risk[-1], color=GREY, linestyle=":", linewidth=1, label="error rate"
+            )
+        self.ax_.set(
+            xlabel="coverage (share of samples answered)",
+            ylabel=f"risk (share of wrong answers, {self.level})",
+            xlim=(-0.02, 1.02),
+        )
+        self.ax_.set_ylim(bottom=0)
+        add_legend(self.ax_, "upper left")
+        return self
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        *,
+        taxonomy: Taxonomy | None = None,
+        level: str | int = "leaf",
+        confidence: npt.ArrayLike | None = None,
+        sample_weight: npt.ArrayLike | None = None,
+        name: str | None = None,
+        ax: Any = None,
+        plot_chance_level: bool = False,
+        **kwargs: Any,
+    ) -> RiskCoverageDisplay:
+        """Draw the curve of a fitted classifier.
+
+        Parameters
+        ----------
+        estimator : object
+            A fitted classifier with ``predict_proba`` whose classes are labels of the taxonomy.
+        X : array-like
+            Samples.
+        y : sequence of labels of shape (n_samples,)
+            True labels, leaves or ancestors.
+        taxonomy : Taxonomy, default=None
+            The tree; None takes the estimator's ``taxonomy_``.
+        level, confidence, sample_weight, ax, plot_chance_level, **kwargs
+            As in :meth:`from_predictions`.
+        name : str, default=None
+            Name for the legend; None takes the estimator's class.
+
+        Returns
+        -------
+        display : RiskCoverageDisplay
+        """
+        return cls.from_predictions(
+            y,
+            probabilities(estimator, X),
+            taxonomy_of(estimator, taxonomy),
+            level=level,
+            confidence=confidence,
+            sample_weight=sample_weight,
+            classes=estimator.classes_,
+            name=name_of(estimator, name),
+            ax=ax,
+            plot_chance_level=plot_chance_level,
+            **kwargs,
+        )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: Any,
+        y_proba: Any,
+        taxonomy: Taxonomy,
+        *,
+        level: str | int = "leaf",
+        confidence: npt.ArrayLike | None = None,
+        sample_weight: npt.ArrayLike | None = None,
+        classes: Any = None,
+        name: str | None = None,
+        ax: Any = None,
+        plot_chance_level: bool = False,
+        **kwargs: Any,
+    ) -> RiskCoverageDisplay:
+        """Draw the curve of given probabilities.
+
+        Parameters
+        ----------
+        y_true : sequence of labels of shape (n_samples,)
+            True labels, leaves or ancestors. A sample counts if its label reaches the level.
+        y_proba : array-like of shape (n_samples, n_leaves)
+            Probabilities of the leaves.
+        taxonomy : Taxonomy
+            The tree.
+        level : str or int, default="leaf"
+            Name or depth of the level.
+        confidence : array-like of shape (n_samples,), default=None
+            What ranks the samples, such as ``-opinion.nonspecificity``; None takes the
+            probability of the answer.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each sample; None weighs all the same.
+        classes : sequence of labels, default=None
+            Columns of `y_proba`; None means ``taxonomy.sorted_leaf_labels``.
+        name : str, default=None
+            Name for the legend.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure.
+        plot_chance_level : bool, default=False
+            Whether to draw the error rate.
+        **kwargs
+            Passed on to ``Axes.plot``.
+
+        Returns
+        -------
+        display : RiskCoverageDisplay
+        """
+        options = {
+            "level": level,
+            "confidence": confidence,
+            "sample_weight": sample_weight,
+            "classes": classes,
+        }
+        curve = risk_coverage_curve(y_true, y_proba, taxonomy, **options)
+        # An empty curve has warned already.
+        defined = curve.coverage.size > 0
+        area = risk_coverage_area(y_true, y_proba, taxonomy, **options) if defined else float("nan")
+        title = shown_level(taxonomy, taxonomy.level_index(level))
+        display = cls(curve, area, level=title, name=name)
+        return display.plot(ax, plot_chance_level=plot_chance_level, **kwargs)
+
+
+class OperatingCurveDisplay:
+    """Accuracy against information as answers climb the tree until they are likely enough.
+
+    Make one with :meth:`from_estimator` or :meth:`from_predictions`; give the axes of the first,
+    ``ax=display.ax_``, to draw several models on them. At the left every answer is the root:
+    always right, and worthless. Towards the right the answers become more specific; the point at
+    the end is the classifier that always names a leaf. The higher the line, the better.
+
+    Parameters
+    ----------
+    curve : OperatingCurve
+        What :func:`skh2edl.metrics.operating_curve` returns.
+    area : float
+        Area under it.
+    name : str, default=None
+        Name of the model for the legend.
+
+    Attributes
+    ----------
+    ax_, figure_
+        Axes and figure.
+    line_ : Line2D
+        The curve.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.displays import OperatingCurveDisplay
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
+    >>> y_proba = [[0.1, 0.3, 0.6, 0.0]]  # fox, lynx, puma, wolf
+    >>> display = OperatingCurveDisplay.from_predictions(["lynx"], y_proba, tree)
+    >>> display.area
+    0.5
+    >>> display.figure_.savefig("operating_curve.png")  # doctest: +SKIP
+    """
+
+    def __init__(self, curve: OperatingCurve, area: float, *, name: str | None = None) -> None:
+        self.curve = curve
+        self.area = area
+        self.name = name
+
+    def plot(
+        self, ax: Any = None, *, name: str | None = None, **kwargs: Any
+    ) -> OperatingCurveDisplay:
+        """Draw the picture.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure. Several models share axes.
+        name : str, default=None
+            Name for the legend; None takes that of the display.
+        **kwargs
+            Passed on to ``Axes.plot``.
+
+        Returns
+        -------
+        self
+        """
+        self.ax_ = axes_or_new(ax)
+        self.figure_ = self.ax_.figure
+        style = line_options(next_style(self.ax_), kwargs)
+        label = _label(self.name if name is None else name, f"area {self.area:.3f}")
+        # The marker at the last point: always a leaf.
+        style = {"label": label, "marker": "o", "markersize": 5, "markevery": [-1], **style}
+        (self.line_,) = self.ax_.plot(self.curve.information, self.curve.accuracy, **style)
+        self.ax_.set(
+            xlabel="information (0 root, 1 the label itself)",
+            ylabel="accuracy (answers that do not contradict the label)",
+            xlim=(-0.02, 1.02),
+        )
+        self.ax_.set_ylim(0, 1.02)
+        # Lines of weak models end low on the left, those of good ones stay at the top.
+        ends = [
+            line.get_xdata()[-1]
+            for line in self.ax_.get_lines()
+            if line.get_gid() == "skh2edl" and len(line.get_xdata())
+        ]
+        add_legend(self.ax_, "lower left" if min(ends, default=1) > 0.5 else "upper right")
+        return self
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        *,
+        taxonomy: Taxonomy | None = None,
+        sample_weight: npt.ArrayLike | None = None,
+        name: str | None = None,
+        ax: Any = None,
+        **kwargs: Any,
+    ) -> OperatingCurveDisplay:
+        """Draw the curve of a fitted classifier.
+
+        Parameters
+        ----------
+        estimator : object
+            A fitted classifier with ``predict_proba`` whose classes are labels of the taxonomy.
+        X : array-like
+            Samples.
+        y : sequence of labels of shape (n_samples,)
+            True labels, leaves or ancestors.
+        taxonomy : Taxonomy, default=None
+            The tree; None takes the estimator's ``taxonomy_``.
+        sample_weight, ax, **kwargs
+            As in :meth:`from_predictions`.
+        name : str, default=None
+            Name for the legend; None takes the estimator's class.
+
+        Returns
+        -------
+        display : OperatingCurveDisplay
+        """
+        return cls.from_predictions(
+            y,
+            probabilities(estimator, X),
+            taxonomy_of(estimator, taxonomy),
+            sample_weight=sample_weight,
+            classes=estimator.classes_,
+            name=name_of(estimator, name),
+            ax=ax,
+            **kwargs,
+        )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: Any,
+        y_proba: Any,
+        taxonomy: Taxonomy,
+        *,
+        sample_weight: npt.ArrayLike | None = None,
+        classes: Any = None,
+        name: str | None = None,
+        ax: Any = None,
+        **kwargs: Any,
+    ) -> OperatingCurveDisplay:
+        """Draw the curve of given probabilities.
+
+        Parameters
+        ----------
+        y_true : sequence of labels of shape (n_samples,)
+            True labels, leaves or ancestors; samples labelled with the root do not count.
+        y_proba : array-like of shape (n_samples, n_leaves)
+            Probabilities of the leaves.
+        taxonomy : Taxonomy
+            The tree.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each sample; None weighs all the same.
+        classes : sequence of labels, default=None
+            Columns of `y_proba`; None means ``taxonomy.sorted_leaf_labels``.
+        name : str, default=None
+            Name for the legend.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a figure.
+        **kwargs
+            Passed on to ``Axes.plot``.
+
+        Returns
+        -------
+        display : OperatingCurveDisplay
+        """
+        options = {"sample_weight": sample_weight, "classes": classes}
+        curve = operating_curve(y_true, y_proba, taxonomy, **options)
+        # An empty curve has warned already.
+        defined = curve.threshold.size > 0
+        area = operating_area(y_true, y_proba, taxonomy, **options) if defined else float("nan")
+        return cls(curve, area, name=name).plot(ax, **kwargs)
+
+
+def _label(name: str | None, score: str) -> str:
+    return score if name is None else f"{name} ({score})"
