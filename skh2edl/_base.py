@@ -1,4 +1,4 @@
-"""What all our classifiers share: fit, predict, predict_proba, levels."""
+"""What all our classifiers share: fit, and reading the network."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
+from ._answers import TreeAnswers
 from ._validation import (
     CallbackSupportMixin,
     Interval,
@@ -29,7 +30,6 @@ from .export import export_onnx
 from .feature_cache import frozen_features
 from .heads import TreeHead
 from .images import image_source, make_transform
-from .metrics import level_accuracy
 from .network import Network
 from .persistence import save_model
 from .samples import FeatureSamples, ImageSamples, Samples
@@ -55,7 +55,7 @@ _NOT_IN_IDENTITY = {
 }
 
 
-class TreeClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEstimator):
     """Base of the classifiers: everything but the head."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -475,110 +475,6 @@ class TreeClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         log_leaves, readable = self._read(X, "leaf_log_probability")
         log_leaves[~readable] = np.log(self._unknown_leaf_probability())
         return log_leaves
-
-    def predict_log_proba(self, X: Any) -> npt.NDArray[Any]:
-        """Return the logarithm of the probability of each leaf.
-
-        Parameters
-        ----------
-        X : images or array-like
-            As in :meth:`fit`. An image that cannot be read, with ``on_bad_image="skip"``, gets
-            what the classifier says knowing nothing.
-
-        Returns
-        -------
-        log_proba : ndarray of shape (n_samples, n_leaves)
-            Columns in the order of `classes_`.
-        """
-        return self._log_leaves(X)[:, self.taxonomy_.leaf_order]
-
-    def predict_proba(self, X: Any) -> npt.NDArray[Any]:
-        """Return the probability of each leaf.
-
-        Parameters
-        ----------
-        X : images or array-like
-            As in :meth:`predict_log_proba`.
-
-        Returns
-        -------
-        proba : ndarray of shape (n_samples, n_leaves)
-            Columns in the order of `classes_`.
-        """
-        return np.exp(self.predict_log_proba(X))
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the most probable leaf of each sample.
-
-        Parameters
-        ----------
-        X : images or array-like
-            As in :meth:`predict_log_proba`.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples,)
-        """
-        best = self.predict_log_proba(X).argmax(axis=1)
-        return np.array(self.classes_[best])
-
-    def predict_proba_level(self, X: Any, level: str | int) -> npt.NDArray[Any]:
-        """Return the probability of each node of a level.
-
-        Parameters
-        ----------
-        X : images or array-like
-            As in :meth:`predict_log_proba`.
-        level : str or int
-            Name or depth of the level.
-
-        Returns
-        -------
-        proba : ndarray of shape (n_samples, n_nodes_of_level)
-            Columns in the order of ``taxonomy_.level(level)``.
-        """
-        check_is_fitted(self, "network_")
-        # The nodes of a level cover all leaves in tree order, one range each.
-        starts = self.taxonomy_.leaf_start[self.taxonomy_.level_nodes(level)]
-        return np.add.reduceat(np.exp(self._log_leaves(X)), starts, axis=1)
-
-    def predict_level(self, X: Any, level: str | int) -> npt.NDArray[Any]:
-        """Return the most probable node of a level for each sample.
-
-        Parameters
-        ----------
-        X : images or array-like
-            As in :meth:`predict_log_proba`.
-        level : str or int
-            Name or depth of the level.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples,)
-        """
-        best = self.predict_proba_level(X, level).argmax(axis=1)
-        return np.array(self.taxonomy_.level(level))[best]
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of samples whose leaf is right, among those labelled with a leaf.
-
-        Parameters
-        ----------
-        X : images or array-like
-            As in :meth:`predict_log_proba`.
-        y : array-like of shape (n_samples,)
-            Labels; those that end above the leaves are left out.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples.
-
-        Returns
-        -------
-        accuracy : float
-        """
-        labels = check_labels(y, len(y))
-        return level_accuracy(
-            labels, self.predict(X), self.taxonomy_, "leaf", sample_weight=sample_weight
-        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted classifier to one ``.safetensors`` file; see :func:`load_model`.

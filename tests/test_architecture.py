@@ -45,6 +45,8 @@ ROOMS = (
     "feature_cache",
     "selection",
     "targets",
+    "_answers",
+    "_wrapping",
     "solvers",
     "training",
     "persistence",
