@@ -109,6 +109,7 @@ def create_backbone(
     std: tuple[float, float, float] | None = None,
     seed: int = 0,
     channels_last: bool = True,
+    n_features: int | None = None,
     **options: Any,
 ) -> Backbone:
     """Create a timm model by name, without its classifier.
@@ -131,6 +132,8 @@ def create_backbone(
         For the random start; the global generators stay untouched.
     channels_last : bool, default=True
         Memory format of weights and images; faster for convolutions.
+    n_features : int, default=None
+        Length of the features, where it is known. None runs one image to find out.
     **options
         For `timm.create_model`, for example `drop_path_rate=0.1`.
 
@@ -157,7 +160,8 @@ def create_backbone(
         data = _data_config(model, size, crop_pct, mean, std)
         if channels_last:
             model = model.to(memory_format=torch.channels_last)
-        n_features = _count_features(model, name, data["input_size"])
+        if n_features is None:
+            n_features = _count_features(model, name, data["input_size"])
     return Backbone(model, name, data, n_features, channels_last)
 
 
