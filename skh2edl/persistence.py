@@ -157,6 +157,10 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     network.load_state_dict(state)
     estimator.network_ = network.eval()
     _check_numbers(network, place)
+    try:
+        estimator._unknown_leaf_probability()  # the priors must be those of this taxonomy
+    except ValueError as error:
+        raise ValueError(f"{place} cannot predict: {error}") from error
     return estimator
 
 

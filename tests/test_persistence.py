@@ -467,6 +467,7 @@ def test_tensors_that_do_not_fit_are_refused(tmp_path, model, change, message):
         ("feature_scale", 0.0, "zero or less in feature_scale"),
         ("head.prior_weight", -1.0, "zero or less in head.prior_weight"),
         ("head.base_rate", 0.0, "zero or less in head.base_rate"),
+        ("head.base_rate", 0.6, "cannot predict: base_rate must sum to one"),
         ("head.log_scale", 1e3, "predict NaN or infinity"),
     ],
 )
@@ -474,6 +475,18 @@ def test_weights_that_cannot_predict_are_refused(tmp_path, model, name, value, m
     header, tensors = read(model)
     tensors[name].view(-1)[0] = value
     with pytest.raises(ValueError, match=message):
+        load_model(write(tmp_path, header, tensors))
+
+
+def test_the_priors_of_another_tree_are_refused(tmp_path, model):
+    header, tensors = read(model)
+    # As many leaves, decisions and branching nodes, but others have the three children.
+    other = Taxonomy.from_nested(
+        {"cat": {"big": ["lynx", "puma", "tiger"]}, "dog": ["fox", "wolf"], "other": None}
+    )
+    assert (other.n_leaves, other.n_decisions) == (TREE.n_leaves, TREE.n_decisions)
+    header["taxonomy"] = other.to_json()
+    with pytest.raises(ValueError, match="cannot predict: base_rate must sum to one"):
         load_model(write(tmp_path, header, tensors))
 
 
