@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 # Public name -> the module that defines it. Nothing is imported until it is asked for, so that
 # `import skh2edl` and the command line start without loading torch.
 _EXPORTS = {
+    "CalibratedTreeClassifier": "calibration",
     "FlatCEClassifier": "baselines",
     "FlatEDLClassifier": "evidential_baselines",
     "H2EDLClassifier": "h2edl",
@@ -22,6 +23,7 @@ _EXPORTS = {
     "REDLClassifier": "evidential_baselines",
     "SoftLabelClassifier": "baselines",
     "Taxonomy": "taxonomy",
+    "TreeEnsembleClassifier": "ensembles",
     "load_model": "persistence",
 }
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .baselines import HierCEClassifier as HierCEClassifier
     from .baselines import HXEClassifier as HXEClassifier
     from .baselines import SoftLabelClassifier as SoftLabelClassifier
+    from .calibration import CalibratedTreeClassifier as CalibratedTreeClassifier
+    from .ensembles import TreeEnsembleClassifier as TreeEnsembleClassifier
     from .evidential_baselines import FlatEDLClassifier as FlatEDLClassifier
     from .evidential_baselines import HENNClassifier as HENNClassifier
     from .evidential_baselines import IEDLClassifier as IEDLClassifier

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from sklearn.utils import _safe_indexing as safe_indexing
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight as check_sample_weight
 from sklearn.utils.validation import validate_data
@@ -26,6 +27,7 @@ __all__ = [
     "Interval",
     "StrOptions",
     "check_sample_weight",
+    "safe_indexing",
     "validate_data",
     "with_callbacks",
 ]
