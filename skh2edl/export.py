@@ -129,7 +129,8 @@ class _Outputs(nn.Module):
         if isinstance(head, OpinionTreeHead):
             return *probabilities, *_tree_opinion(head, features)
         if isinstance(head, (FlatOpinionHead, HENNHead)):
-            return *probabilities, *_flat_opinion(head, features)
+            masses = head.masses(features)
+            return *probabilities, masses[:, -1:], masses
         return probabilities
 
 
@@ -145,21 +146,13 @@ def _tree_opinion(head: OpinionTreeHead, features: Tensor) -> tuple[Tensor, Tens
     return vacuity, torch.cat([leaves, vacuity[:, :1], stops], dim=1)
 
 
-def _flat_opinion(head: FlatOpinionHead | HENNHead, features: Tensor) -> tuple[Tensor, Tensor]:
-    leaves, vacuity = head.opinion(features)
-    groups = [head.group_belief(features)] if isinstance(head, HENNHead) else []
-    return vacuity[:, None], torch.cat([leaves, *groups, vacuity[:, None]], dim=1)
-
-
 def _metadata(estimator: Any, head: TreeHead) -> dict[str, str]:
     tree, backbone = estimator.taxonomy_, estimator.network_.backbone
     leaves, focal_sets = list(tree.leaves), None
     if isinstance(head, OpinionTreeHead):
         focal_sets = leaves + list(tree.branching)
     elif isinstance(head, HENNHead):
-        starts, stops = head.group_start.tolist(), head.group_stop.tolist()
-        groups = [tree.leaves[a:b] for a, b in zip(starts, stops, strict=True)]
-        focal_sets = [*leaves, *groups, ()]
+        focal_sets = [*leaves, *map(tree.path, estimator.groups_), ()]
     elif isinstance(head, FlatOpinionHead):
         focal_sets = [*leaves, ()]
     values = {

@@ -8,8 +8,14 @@ import onnxruntime
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from skh2edl import FlatCEClassifier, H2EDLClassifier, HierCEClassifier, Taxonomy, export
-from skh2edl.flat_heads import FlatEDLHead, HENNHead
+from skh2edl import (
+    FlatEDLClassifier,
+    H2EDLClassifier,
+    HENNClassifier,
+    HierCEClassifier,
+    Taxonomy,
+    export,
+)
 from skh2edl.heads import SoftmaxTreeHead
 
 # Chains at the top, inside and down to a leaf; leaves at two depths; a name that repeats.
@@ -24,16 +30,6 @@ TREE = Taxonomy.from_nested(
 )
 N_FEATURES = 6
 TOLERANCE = {"rtol": 0, "atol": 1e-5}
-
-
-class FlatEDL(FlatCEClassifier):
-    def _make_head(self, taxonomy, n_features, label_weight):
-        return FlatEDLHead(taxonomy, n_features)
-
-
-class HENN(FlatCEClassifier):
-    def _make_head(self, taxonomy, n_features, label_weight):
-        return HENNHead(taxonomy, n_features)
 
 
 def features(n_samples, dtype=np.float32):
@@ -130,23 +126,25 @@ def test_a_softmax_has_probabilities_of_every_node_and_no_opinion(tmp_path):
     np.testing.assert_allclose(outputs["node_probability"], np.transpose(sums), **TOLERANCE)
 
 
-@pytest.mark.parametrize(("kind", "n_groups"), [(FlatEDL, 0), (HENN, 3)])
-def test_one_opinion_on_all_leaves_has_the_root_as_its_last_mass(tmp_path, kind, n_groups):
+@pytest.mark.parametrize("kind", [FlatEDLClassifier, HENNClassifier])
+def test_one_opinion_on_all_leaves_has_the_root_as_its_last_mass(tmp_path, kind):
     classifier = fitted(kind)
     session = session_of(classifier, tmp_path)
     X = features(5)
     outputs = run(session, X)
-    assert outputs["vacuity"].shape == (5, 1)
-    assert outputs["mass"].shape == (5, TREE.n_leaves + n_groups + 1)
+    proba = classifier.predict_proba(X)
+    np.testing.assert_allclose(outputs["leaf_probability"], proba, **TOLERANCE)
+    belief, vacuity = classifier.predict_opinion(X)
+    np.testing.assert_allclose(outputs["vacuity"], vacuity[:, None], **TOLERANCE)
+    np.testing.assert_allclose(outputs["mass"][:, TREE.leaf_order], belief, **TOLERANCE)
     np.testing.assert_allclose(outputs["mass"].sum(axis=1), 1, **TOLERANCE)
-    np.testing.assert_array_equal(outputs["mass"][:, -1:], outputs["vacuity"])
-    np.testing.assert_allclose(
-        outputs["leaf_probability"], classifier.predict_proba(X), **TOLERANCE
-    )
     focal_sets = json.loads(session.get_modelmeta().custom_metadata_map["focal_sets"])
     assert focal_sets[-1] == []
-    if n_groups:
-        assert focal_sets[-2] == ["bracken"]
+    assert len(focal_sets) == outputs["mass"].shape[1]
+    if kind is HENNClassifier:
+        groups = outputs["mass"][:, TREE.n_leaves : -1]
+        np.testing.assert_allclose(groups, classifier.predict_group_belief(X), **TOLERANCE)
+        assert focal_sets[-3] == ["life", "dog"]
 
 
 def test_metadata_name_the_columns(opinions):
