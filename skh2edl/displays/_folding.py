@@ -14,6 +14,8 @@ from ..taxonomy import Taxonomy
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
+_CLEARLY_LIKELIER = 1.25
+
 
 class Row(NamedTuple):
     """One line of the drawn tree: a node, or several siblings folded into one.
@@ -66,7 +68,7 @@ def fold(
     opinion: HyperOpinion,
     *,
     label: int | None = None,
-    min_probability: float = 0.02,
+    min_probability: float = 0.03,
     max_rows: int = 30,
 ) -> list[Row]:
     """Return the rows of a drawn opinion, parents before children, likely ones first.
@@ -77,9 +79,9 @@ def fold(
         Of one sample.
     label : int, default=None
         A node that is shown however unlikely it is.
-    min_probability : float, default=0.02
-        Less likely nodes are folded together with their unlikely siblings. Belief never passes
-        probability, so what is folded holds less mass than this each.
+    min_probability : float, default=0.03
+        Less likely nodes are folded together with their unlikely siblings, and with those that
+        are hardly likelier. Belief never passes probability, so no folded node holds much mass.
     max_rows : int, default=30
         Where there would be more rows, the limit is raised until there are not.
 
@@ -93,7 +95,7 @@ def fold(
     if label is not None:
         kept[_way_to(tree, label)] = True
     limit = min_probability
-    rows = _rows(tree, numbers, (numbers.probability >= limit) | kept)
+    rows = _rows(tree, numbers, limit, kept)
     while len(rows) > max_rows and limit <= 1:
         # The least likely of what is open goes next, with all that is as unlikely.
         limit = np.nextafter(
@@ -103,7 +105,7 @@ def fold(
             ),
             2.0,
         )
-        rows = _rows(tree, numbers, (numbers.probability >= limit) | kept)
+        rows = _rows(tree, numbers, limit, kept)
     return rows
 
 
@@ -123,7 +125,8 @@ def _numbers(opinion: HyperOpinion) -> _Numbers:
     return _Numbers(own, tree.sum_below(own), above, probability, vacuity)
 
 
-def _rows(tree: Taxonomy, numbers: _Numbers, is_open: BoolArray) -> list[Row]:
+def _rows(tree: Taxonomy, numbers: _Numbers, limit: float, is_kept: BoolArray) -> list[Row]:
+    is_open = (numbers.probability >= limit) | is_kept
     rows: list[Row] = []
     # Not recursive: a taxonomy may be deeper than Python's stack.
     waiting: list[tuple[int | tuple[int, ...], int, int]] = [(0, -1, 0)]
@@ -135,7 +138,7 @@ def _rows(tree: Taxonomy, numbers: _Numbers, is_open: BoolArray) -> list[Row]:
         node = int(tree.last_of_chain[what])
         below: list[int | tuple[int, ...]] = []
         if tree.n_children[node]:
-            shown, hidden = _divide(tree, numbers, node, is_open)
+            shown, hidden = _divide(tree, numbers, node, is_open, is_kept)
             below = [*shown, hidden] if hidden else [*shown]
         waiting.extend((child, len(rows), depth + 1) for child in reversed(below))
         rows.append(
@@ -156,13 +159,18 @@ def _rows(tree: Taxonomy, numbers: _Numbers, is_open: BoolArray) -> list[Row]:
 
 
 def _divide(
-    tree: Taxonomy, numbers: _Numbers, node: int, is_open: BoolArray
+    tree: Taxonomy, numbers: _Numbers, node: int, is_open: BoolArray, is_kept: BoolArray
 ) -> tuple[list[int], tuple[int, ...]]:
     """Return the children to show, likeliest first, and those to fold."""
     first = int(tree.first_child[node])
     children = first + np.arange(tree.n_children[node])
     children = children[np.argsort(-numbers.probability[children], kind="stable")]
     open_ = is_open[children]
+    if not open_.all():
+        # Of siblings that are not told apart, an arbitrary few would look like a choice.
+        likeliest_folded = numbers.probability[children[~open_]].max()
+        tied = numbers.probability[children] < _CLEARLY_LIKELIER * likeliest_folded
+        open_ &= ~tied | is_kept[children]
     shown, hidden = children[open_].tolist(), children[~open_].tolist()
     if len(hidden) == 1 and tree.n_children[tree.last_of_chain[hidden[0]]] == 0:
         # A row that says "1 other" would take as much room as the leaf itself.
@@ -175,16 +183,14 @@ def _folded_row(
 ) -> Row:
     members = np.array(nodes)
     n_leaves = int((tree.leaf_stop - tree.leaf_start)[members].sum())
+    mass = numbers.belief[members].sum()
+    is_all = len(nodes) == tree.n_children[tree.parents[nodes[0]]]
     if len(nodes) == 1:
         text = f"{_chain_text(tree, nodes[0])} ({n_leaves} leaves)"
     elif n_leaves == len(nodes):
-        text = f"{n_leaves} other leaves"
+        text = f"{n_leaves} leaves" if is_all else f"{n_leaves} other leaves"
     else:
-        text = f"{len(nodes)} others ({n_leaves} leaves)"
-    mass = numbers.belief[members].sum()
-    is_all = len(nodes) == tree.n_children[tree.parents[nodes[0]]]
-    if is_all:
-        text = text.replace("other leaves", "leaves").replace("others", "branches")
+        text = f"{len(nodes)} {'branches' if is_all else 'others'} ({n_leaves} leaves)"
     return Row(
         nodes=nodes,
         parent=parent,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .._optional import import_optional
 from ..metrics.report import level_title
 from ..taxonomy import Taxonomy
@@ -11,8 +13,9 @@ from ..taxonomy import Taxonomy
 # Okabe and Ito's palette without its yellow, which is too pale for a line on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GREY = "#767676"
-_MARKERS = ("o", "s", "D", "^", "v", "P", "X")
-_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 3)), (0, (1, 3)))
+# As many as have no divisor in common with the colours, so that pairs repeat late.
+_MARKERS = ("o", "s", "D", "^", "v", "P")
+_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 3)))
 
 
 def pyplot() -> Any:
@@ -47,10 +50,39 @@ def line_options(style: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]
     return {**style, **cbook.normalize_kwargs(given, lines.Line2D)}
 
 
-def add_legend(ax: Any, loc: str, **options: Any) -> None:
-    """Add a legend in which a dollar sign of a name is a dollar sign."""
-    for text in ax.legend(loc=loc, frameon=True, framealpha=0.85, **options).get_texts():
+def add_legend(ax: Any) -> None:
+    """Add a legend in the emptiest corner, in which a dollar sign is a dollar sign."""
+    labels = ax.get_legend_handles_labels()[1]
+    # About its size on axes of the usual size.
+    width = min(0.14 + 0.018 * max(map(len, labels)), 1)
+    legend = ax.legend(loc=_emptiest_corner(ax, width, min(0.03 + 0.06 * len(labels), 1)))
+    for text in legend.get_texts():
         text.set_parse_math(False)
+
+
+def _emptiest_corner(ax: Any, width: float, height: float) -> str:
+    """Return the corner where the lines have the least length, on linear axes.
+
+    matplotlib's own search for the best place is slow, and warns, on long curves.
+    """
+    inside = dict.fromkeys(("upper left", "lower right", "upper right", "lower left"), 0.0)
+    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+    for line in ax.get_lines():
+        points = np.asarray(line.get_xydata())
+        points = points[np.isfinite(points).all(axis=1)]
+        if line.get_gid() != "skh2edl" or not len(points):
+            continue
+        x = (points[:, 0] - left) / (right - left)
+        y = (points[:, 1] - low) / (high - low)
+        # Evenly spaced along the line, so that crowded points do not count more.
+        way = np.concatenate([[0], np.cumsum(np.hypot(np.diff(x), np.diff(y)))])
+        steps = np.linspace(0, way[-1], 200)
+        x, y = np.interp(steps, way, x), np.interp(steps, way, y)
+        for corner in inside:
+            beside = x < width if "left" in corner else x > 1 - width
+            above = y > 1 - height if "upper" in corner else y < height
+            inside[corner] += float(np.mean(beside & above))
+    return min(inside, key=lambda corner: inside[corner])
 
 
 def shown_level(taxonomy: Taxonomy, depth: int) -> str:

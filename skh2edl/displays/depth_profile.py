@@ -14,7 +14,8 @@ from ..taxonomy import Taxonomy
 from ._answers import opinions
 from ._style import axes_or_new, pyplot, shorten, shown_level
 
-_ROOM_FOR_A_NUMBER = 0.045  # share of the bar's length
+_ROOM_FOR_A_NUMBER = 0.055  # share of the bar's length
+_COLUMNS = 4  # of the legend
 
 
 class DepthProfileDisplay:
@@ -96,11 +97,19 @@ class DepthProfileDisplay:
         names = [shorten(name, 40) for name in self.profiles]
         self.ax_.set_yticks(np.arange(rows), names, parse_math=False)
         self.ax_.set(xlabel="mean share of belief", xlim=(0, 1), ylim=(rows - 0.5, -0.5))
+        # matplotlib fills legends by columns, but lines of text are read by rows.
+        in_rows = [
+            place for first in range(_COLUMNS) for place in range(len(self.stops))[first::_COLUMNS]
+        ]
         legend = self.ax_.legend(
+            [self.bars_[place] for place in in_rows],
+            [self.stops[place] for place in in_rows],
             title="belief stops at",
             loc="lower center",
             bbox_to_anchor=(0.5, 1.0),
-            ncols=min(len(self.stops), 5),
+            ncols=_COLUMNS,
+            handlelength=1.2,
+            columnspacing=1.2,
             frameon=False,
         )
         for text in legend.get_texts():

@@ -105,7 +105,7 @@ class TrainingHistoryDisplay:
         for panel in self.axes_[:-1]:
             panel.tick_params(labelbottom=False)
         self.axes_[-1].set_xlabel(step)
-        self.axes_[-1].xaxis.get_major_locator().set_params(integer=True)
+        self.axes_[-1].xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         if self.best_epoch is not None:
             self.axes_[0].set_title(
                 f"kept: {step} {self.best_epoch}", fontsize="medium", color=GREY

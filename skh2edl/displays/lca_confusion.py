@@ -15,7 +15,7 @@ from ._style import axes_or_new, shorten, shown_level
 
 FloatArray = npt.NDArray[np.float64]
 
-_LONGEST_NAME = 32
+_LONGEST_NAME = 40
 
 
 class LCAConfusionDisplay:

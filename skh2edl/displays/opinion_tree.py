@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ _IMAGE_INCHES = 1.7
 # Columns beside the tree: title and width in inches.
 _COLUMNS = {"mass": 1.25, "vacuity": 1.25, "belief – P – plausibility": 1.7}
 _GAP_INCHES = 0.15
+_SMALLEST_SCALE = 0.7  # of image and columns on axes that are too small
+_BOLD = 1.15  # width of bold letters over that of plain ones
 
 
 class OpinionTreeDisplay:
@@ -131,24 +134,33 @@ class OpinionTreeDisplay:
 
     # Where things go -------------------------------------------------------------------------
 
-    def _widths(self, texts: list[str]) -> list[float]:
+    def _widths(self, texts: list[str], scale: float = 1.0) -> list[float]:
         """Return the width in inches of image (if any), tree and columns."""
-        image = [] if self.image is None else [_IMAGE_INCHES]
-        return [*image, self._tree_points(texts) / 72, *_COLUMNS.values()]
+        image = [] if self.image is None else [scale * _IMAGE_INCHES]
+        columns = [scale * width for width in _COLUMNS.values()]
+        return [*image, self._tree_points(texts) / 72, *columns]
 
     def _tree_points(self, texts: list[str]) -> float:
-        rows = zip(self.rows, texts, strict=True)
-        return max(_text_start(row) + _text_width(text) for row, text in rows) + _MARGIN
+        ends = [
+            _text_start(row) + _text_width(text) * (_BOLD if self._is_label(row) else 1)
+            for row, text in zip(self.rows, texts, strict=True)
+        ]
+        return max(ends) + _MARGIN
+
+    def _is_label(self, row: Row) -> bool:
+        return not row.is_folded and self.label_node in row.nodes
 
     def _fit(self, texts: list[str], widths: list[float]) -> tuple[list[str], list[float]]:
         """Shorten names until the picture fits into the axes that were given."""
+        if (engine := self.figure_.get_layout_engine()) is not None:
+            engine.execute(self.figure_)  # or the axes would not have their size yet
         extent = self.ax_.get_window_extent()
         available = extent.width / self.figure_.dpi - _GAP_INCHES * (len(widths) - 1)
         length = max(map(len, texts))
-        while sum(widths) > available and length > 6:
+        while sum(widths) > available and length > 8:
             length -= 1
             texts = [shorten(text, length) for text in texts]
-            widths = self._widths(texts)
+            widths = self._widths(texts, scale=_SMALLEST_SCALE)
         return texts, widths
 
     def _divide(self, widths: list[float]) -> list[tuple[float, float, float, float]]:
@@ -192,7 +204,7 @@ class OpinionTreeDisplay:
                 ax.plot(
                     [trunk, trunk, x], [row.parent, position, position], color=GREY, linewidth=0.8
                 )
-            is_label = self.label_node in row.nodes and not row.is_folded
+            is_label = self._is_label(row)
             ax.text(
                 _text_start(row),
                 position,
@@ -265,7 +277,7 @@ class OpinionTreeDisplay:
         *,
         image: Any = "auto",
         label: Any = None,
-        min_probability: float = 0.02,
+        min_probability: float = 0.03,
         max_rows: int = 30,
         ax: Any = None,
     ) -> OpinionTreeDisplay:
@@ -311,7 +323,7 @@ class OpinionTreeDisplay:
         *,
         image: Any = None,
         label: Any = None,
-        min_probability: float = 0.02,
+        min_probability: float = 0.03,
         max_rows: int = 30,
         ax: Any = None,
     ) -> OpinionTreeDisplay:
@@ -327,8 +339,9 @@ class OpinionTreeDisplay:
             The image beside the tree; None draws none.
         label : label, default=None
             The true label, leaf or ancestor: shown with a star, however unlikely it is.
-        min_probability : float, default=0.02
-            Less likely nodes are folded together with their unlikely siblings; 0 folds none.
+        min_probability : float, default=0.03
+            Less likely nodes are folded together with their unlikely siblings, and with those
+            that are hardly likelier; 0 folds none.
         max_rows : int, default=30
             Where there would be more rows, more is folded, the least likely first.
         ax : matplotlib Axes, default=None
@@ -378,12 +391,23 @@ def _text_start(row: Row) -> float:
 
 def _text_width(text: str) -> float:
     """Return the width of a text in points, without a canvas to draw it on."""
-    textpath = import_optional("matplotlib.textpath", extra="plots")
-    # Measured as plain letters: two dollar signs would start a formula.
-    path = textpath.TextPath((0, 0), text.replace("$", "S"), size=_FONT_SIZE)
-    return float(path.get_extents().width) * 1.03 if text.strip() else 0.0
+    return sum(map(_letter_width, text))
+
+
+@cache
+def _letter_width(letter: str) -> float:
+    path = import_optional("matplotlib.textpath", extra="plots").TextPath
+    # Between two others, because the ink of a letter is narrower than its place. Two dollar signs
+    # would start a formula, but one is as wide as a letter S.
+    with_it, without = (
+        path((0, 0), text, size=_FONT_SIZE).get_extents().width
+        for text in (f"x{letter.replace('$', 'S')}x", "xx")
+    )
+    return float(with_it - without)
 
 
 def _number(value: float) -> str:
     """Write a share, never rounding something to nothing."""
-    return "<0.01" if 0 < value < 0.005 else f"{value:.2f}"
+    if value < 0.005:
+        return "<0.01" if value > 0 else "0"
+    return f"{value:.2f}"

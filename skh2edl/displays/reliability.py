@@ -22,6 +22,7 @@ from ._style import (
 )
 
 _LARGEST_POINT = 700.0  # square points, for a bin with all samples
+_SMALLEST_POINT = 10.0
 
 
 class ReliabilityDisplay:
@@ -47,6 +48,8 @@ class ReliabilityDisplay:
         Axes and figure.
     lines_ : list of Line2D
         The line of each level.
+    points_ : list of PathCollection
+        The points of each level, one for each bin that is not empty.
 
     Examples
     --------
@@ -71,7 +74,14 @@ class ReliabilityDisplay:
         self.ece = dict(ece)
         self.name = name
 
-    def plot(self, ax: Any = None, *, name: str | None = None, **kwargs: Any) -> ReliabilityDisplay:
+    def plot(
+        self,
+        ax: Any = None,
+        *,
+        name: str | None = None,
+        min_share: float = 0.01,
+        **kwargs: Any,
+    ) -> ReliabilityDisplay:
         """Draw the picture.
 
         Parameters
@@ -80,6 +90,8 @@ class ReliabilityDisplay:
             Where to draw; None makes a figure. Several models share axes.
         name : str, default=None
             Name for the legend; None takes that of the display.
+        min_share : float, default=0.01
+            Bins with a smaller share of the samples are points without a line.
         **kwargs
             Passed on to ``Axes.plot`` for the lines.
 
@@ -92,29 +104,31 @@ class ReliabilityDisplay:
         self.figure_ = self.ax_.figure
         if not any(line.get_gid() == "diagonal" for line in self.ax_.get_lines()):
             self.ax_.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=":", gid="diagonal")
-        self.lines_ = []
+        self.lines_, self.points_ = [], []
         for level, curve in self.curves.items():
             filled = curve.share > 0
+            # A bin of a handful of samples is a point, but leads no line astray.
+            is_common = curve.share[filled] >= min_share
             style = line_options(next_style(self.ax_, marker=True), {"linewidth": 1.2, **kwargs})
             label = level if name is None else f"{name}, {level}"
             (line,) = self.ax_.plot(
                 curve.confidence[filled],
-                curve.accuracy[filled],
-                **{"label": f"{label} (ECE {self.ece[level]:.3f})", **style, "markersize": 5},
+                np.where(is_common, curve.accuracy[filled], np.nan),
+                **{"label": f"{label} (ECE {self.ece[level]:.3f})", **style, "markersize": 3},
             )
             # The line keeps a small marker for the legend; the areas are drawn over it.
-            self.ax_.scatter(
+            points = self.ax_.scatter(
                 curve.confidence[filled],
                 curve.accuracy[filled],
-                s=_LARGEST_POINT * curve.share[filled],
+                s=np.maximum(_LARGEST_POINT * curve.share[filled], _SMALLEST_POINT),
                 color=line.get_color(),
                 marker=line.get_marker(),
                 alpha=0.45,
                 linewidths=0,
                 zorder=line.get_zorder(),
             )
-            line.set_markersize(3)
             self.lines_.append(line)
+            self.points_.append(points)
         self.ax_.set(
             xlabel="confidence (probability of the answer)",
             ylabel="accuracy",
@@ -122,16 +136,8 @@ class ReliabilityDisplay:
             ylim=(-0.02, 1.02),
             aspect="equal",
         )
-        add_legend(self.ax_, "upper left" if self._over_confidence() >= 0 else "lower right")
+        add_legend(self.ax_)
         return self
-
-    def _over_confidence(self) -> float:
-        """Return by how much confidence passes accuracy, to leave the lines' side free."""
-        gaps = [
-            np.nansum((curve.confidence - curve.accuracy) * curve.share)
-            for curve in self.curves.values()
-        ]
-        return float(np.sum(gaps))
 
     @classmethod
     def from_estimator(
@@ -225,7 +231,7 @@ class ReliabilityDisplay:
         ax : matplotlib Axes, default=None
             Where to draw; None makes a figure.
         **kwargs
-            Passed on to ``Axes.plot`` for the lines.
+            `min_share`, and what is passed on to ``Axes.plot`` for the lines.
 
         Returns
         -------

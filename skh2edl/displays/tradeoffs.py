@@ -114,7 +114,7 @@ class RiskCoverageDisplay:
             xlim=(-0.02, 1.02),
         )
         self.ax_.set_ylim(bottom=0)
-        add_legend(self.ax_, "upper left")
+        add_legend(self.ax_)
         return self
 
     @classmethod
@@ -303,13 +303,7 @@ class OperatingCurveDisplay:
             xlim=(-0.02, 1.02),
         )
         self.ax_.set_ylim(0, 1.02)
-        # Lines of weak models end low on the left, those of good ones stay at the top.
-        ends = [
-            line.get_xdata()[-1]
-            for line in self.ax_.get_lines()
-            if line.get_gid() == "skh2edl" and len(line.get_xdata())
-        ]
-        add_legend(self.ax_, "lower left" if min(ends, default=1) > 0.5 else "upper right")
+        add_legend(self.ax_)
         return self
 
     @classmethod
