@@ -121,6 +121,10 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         """
         raise NotImplementedError
 
+    def _teaches(self, taxonomy: Taxonomy, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Tell which labels the method learns from: those that some decision leads to."""
+        return taxonomy.last_decision[targets] >= 0
+
     # Fit -----------------------------------------------------------------------------------------
 
     @with_callbacks
@@ -212,8 +216,8 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         targets = taxonomy.resolve(labels)
         weight = check_weight(sample_weight, self.class_weight, labels)
         weight = np.where(usable, weight, 0.0)
-        # A label without a decision, the root's, teaches nothing and must not dilute the others.
-        weight = np.where(taxonomy.last_decision[targets] < 0, 0.0, weight)
+        # A label that teaches nothing, such as the root's, must not dilute the others.
+        weight = np.where(self._teaches(taxonomy, targets), weight, 0.0)
         check_something_to_learn(weight)
         by_epochs = one_epoch or self.solver == "adamw" or isinstance(samples, ImageSamples)
         held_out = None

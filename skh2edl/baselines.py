@@ -51,6 +51,12 @@ class Baseline(TreeClassifier):
         __init__.__qualname__ = f"{cls.__qualname__}.__init__"
         cls.__init__ = __init__  # type: ignore[method-assign]
 
+    def _teaches(self, taxonomy: Taxonomy, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        teaches = super()._teaches(taxonomy, targets)
+        if getattr(self, "partial_labels", None) == "drop":
+            teaches &= taxonomy.leaf_stop[targets] - taxonomy.leaf_start[targets] == 1
+        return teaches
+
 
 PARTIAL_LABELS = {
     "partial_labels": [StrOptions({"marginal", "soft", "drop"})],
