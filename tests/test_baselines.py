@@ -21,6 +21,7 @@ from skh2edl import (
     load_model,
 )
 from skh2edl.checkpoints import CheckpointFile
+from skh2edl.datasets import make_glyphs
 from skh2edl.flat_heads import FlatEDLHead, HENNHead, IEDLHead, REDLHead
 from skh2edl.heads import SoftmaxHead, SoftmaxTreeHead
 from skh2edl.persistence import MODEL_CLASSES
@@ -279,3 +280,30 @@ def test_henn_starts_its_groups_below_pass_through_nodes(data):
     rows = leaves != "newt"
     clf = HENNClassifier(deep, backbone=None).fit(X[rows], leaves[rows])
     assert clf.groups_ == ["cat", "dog"]
+
+
+@pytest.mark.slow
+def test_the_published_determinant_collapses_iedl_at_a_hundred_leaves_and_ours_does_not():
+    # Not so on fixed features: it is the backbone that gives in, and ceases to tell images apart.
+    glyphs = make_glyphs(
+        1010, scripts=("Latin", "Greek"), image_size=16, noise=0, occlusion=0, random_state=0
+    )
+    labels = np.asarray(glyphs.labels)
+    kept = labels != "GREEK SMALL LETTER FINAL SIGMA"
+    images, labels = glyphs.images[kept], labels[kept]
+    assert len(set(labels)) == 100
+
+    def fit(fisher_weight):
+        clf = IEDLClassifier(
+            backbone="test_resnet", weights=None, image_size=16, augmentation=None,
+            backbone_lr_scale=1.0, learning_rate=5e-3, weight_decay=0.0, batch_size=25,
+            max_epochs=4, validation_fraction=None, fisher_weight=fisher_weight, random_state=0,
+        )  # fmt: skip
+        return clf.fit(images, labels)
+
+    published, ours = fit(0.05), fit(None)
+    assert ours.network_.head.fisher_weight == 0.02
+    assert ours.score(images, labels) > 0.1
+    assert published.score(images, labels) < 0.05
+    assert published.predict_opinion(images)[1].mean() > 0.999
+    assert ours.predict_opinion(images)[1].mean() < 0.99
