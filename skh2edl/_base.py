@@ -34,7 +34,7 @@ from .network import Network
 from .persistence import save_model
 from .samples import FeatureSamples, ImageSamples, Samples
 from .selection import make_selection, split_validation
-from .solvers import minimize_head, standardize_features
+from .solvers import minimize_head, scale_features
 from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
 from .taxonomy import Taxonomy
 from .training import Recipe, resolve_precision, train
@@ -66,7 +66,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         "image_size": [Interval(Integral, 1, None, closed="left"), tuple, None],
         "augmentation": [str, dict, None],
         "on_bad_image": [StrOptions({"error", "skip"})],
-        "standardize": ["boolean"],
+        "feature_scaling": [StrOptions({"global", "feature"}), None],
         "solver": [StrOptions({"auto", "lbfgs", "adamw"})],
         "l2": [Interval(Real, 0, None, closed="left"), None],
         "tol": [Interval(Real, 0, None, closed="left")],
@@ -233,8 +233,8 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         label_weight = taxonomy.sum_below(counts)
         if previous is None:
             network = self._make_network(backbone, samples, label_weight)
-            if isinstance(samples, FeatureSamples) and self.standardize:
-                standardize_features(network, samples.features, weight)
+            if isinstance(samples, FeatureSamples) and self.feature_scaling is not None:
+                scale_features(network, samples.features, weight, self.feature_scaling)
         else:
             network = previous
             network.head.supervise(label_weight)

@@ -13,24 +13,26 @@ import numpy.typing as npt
 
 from ._base import TreeClassifier
 from ._validation import Interval, StrOptions
-from .heads import EVIDENCE_FUNCTIONS, RISKS, OpinionTreeHead, nodes_passed
+from .heads import EVIDENCE_FUNCTIONS, READ_OUTS, RISKS, OpinionTreeHead, nodes_passed
 from .opinion import HyperOpinion
 from .taxonomy import Taxonomy
 
 # Each method parameter that is None takes its value from the preset.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {
-        "evidence": "softplus_squared",
+        "read_out": "nested",
+        "evidence": "exp",
         "evidence_scale": 1.0,
         "prior": "uniform",
         "prior_weight": "children",
-        "risk": "squared",
-        "kl_weight": 0.01,
-        "leaf_weight": 1.0,
+        "risk": "log",
+        "kl_weight": 0.0,
+        "leaf_weight": 0.0,
         "consistency_weight": 0.0,
         "initial_bias": 0.0,
     },
     "paper": {
+        "read_out": "nodes",
         "evidence": "softplus",
         "evidence_scale": 1.0,
         "prior": "uniform",
@@ -67,6 +69,11 @@ class H2EDLClassifier(TreeClassifier):
     preset : {"default", "paper"}, default="default"
         Where the method parameters below that are None take their values: our defaults, or the
         form of the paper (softplus evidence, full weight on the divergence, no leaf term).
+    read_out : {"nodes", "nested"}, default=None
+        Where a decision's evidence comes from. "nodes": a row of its own for every decision.
+        "nested": evidence is counted once, at the leaves, and adds up on the way to the root; the
+        logit of a leaf is the sum of the rows on its way, so that siblings share what they have in
+        common.
     evidence : {"softplus", "softplus_squared", "exp"}, default=None
         How evidence grows with the read-out.
     evidence_scale : float or "learn", default=None
@@ -101,8 +108,10 @@ class H2EDLClassifier(TreeClassifier):
     on_bad_image : {"error", "skip"}, default="error"
         Whether an image that cannot be read stops the job, or is left out and counted in a
         warning.
-    standardize : bool, default=True
-        Whether features of a frozen backbone, or a 2-D X, are standardised first.
+    feature_scaling : {"global", "feature"} or None, default="global"
+        What is done to the features of a frozen backbone, or a 2-D X, first: centred and divided
+        by one number, which keeps what the sizes of a network's features mean; centred and divided
+        each by its standard deviation, for features of different units; or nothing.
     solver : {"auto", "lbfgs", "adamw"}, default="auto"
         How a head on fixed features is fitted: "auto" and "lbfgs" with a full-batch quasi-Newton
         method, "adamw" in epochs like a fine-tuned network.
@@ -201,6 +210,7 @@ class H2EDLClassifier(TreeClassifier):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TreeClassifier._parameter_constraints,
         "preset": [StrOptions(set(PRESETS))],
+        "read_out": [StrOptions(set(READ_OUTS)), None],
         "evidence": [StrOptions(set(EVIDENCE_FUNCTIONS)), None],
         "evidence_scale": [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"}), None],
         "prior": [StrOptions({"uniform", "inverse_frequency"}), None],
@@ -225,6 +235,7 @@ class H2EDLClassifier(TreeClassifier):
         weights: str | os.PathLike[str] | None = "pretrained",
         finetune: str = "full",
         preset: str = "default",
+        read_out: str | None = None,
         evidence: str | None = None,
         evidence_scale: float | str | None = None,
         prior: str | None = None,
@@ -242,7 +253,7 @@ class H2EDLClassifier(TreeClassifier):
         image_size: int | tuple[int, int] | None = None,
         augmentation: str | Mapping[str, Any] | None = "timm",
         on_bad_image: str = "error",
-        standardize: bool = True,
+        feature_scaling: str | None = "global",
         solver: str = "auto",
         l2: float = 0.01,
         tol: float = 1e-4,
@@ -277,6 +288,7 @@ class H2EDLClassifier(TreeClassifier):
         self.weights = weights
         self.finetune = finetune
         self.preset = preset
+        self.read_out = read_out
         self.evidence = evidence
         self.evidence_scale = evidence_scale
         self.prior = prior
@@ -294,7 +306,7 @@ class H2EDLClassifier(TreeClassifier):
         self.image_size = image_size
         self.augmentation = augmentation
         self.on_bad_image = on_bad_image
-        self.standardize = standardize
+        self.feature_scaling = feature_scaling
         self.solver = solver
         self.l2 = l2
         self.tol = tol
@@ -346,6 +358,7 @@ class H2EDLClassifier(TreeClassifier):
             self._base_rate(taxonomy, label_weight),
             fan_out * 1.0 if chosen_weight == "children" else np.full(len(fan_out), chosen_weight),
             nodes_passed(taxonomy, label_weight),
+            read_out=self._chosen("read_out"),
             evidence=self._chosen("evidence"),
             evidence_scale=1.0 if scale == "learn" else scale,
             learn_evidence_scale=scale == "learn",

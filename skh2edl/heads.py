@@ -43,6 +43,7 @@ EVIDENCE_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "exp": _clamped_exp,
 }
 RISKS = ("squared", "log", "digamma", "none")
+READ_OUTS = ("nodes", "nested")
 
 
 @dataclass(frozen=True)
@@ -342,6 +343,10 @@ class OpinionTreeHead(EvidentialHead):
         Prior weight W of each node.
     supervised : ndarray of bool of shape (n_branching,)
         Nodes that some training label passes through; the others report no evidence.
+    read_out : {"nodes", "nested"}, default="nodes"
+        Where a decision's evidence comes from: its own row of the read-out, or the leaves below
+        it. Nested, a leaf's logit is the sum of the rows on its way from the root, its evidence
+        is counted once, and the evidence for a node is that of all leaves below it.
     risk : {"squared", "log", "digamma", "none"}, default="squared"
         The EDL risk.
     leaf_weight : float, default=0.0
@@ -367,6 +372,7 @@ class OpinionTreeHead(EvidentialHead):
         prior_weight: np.ndarray,
         supervised: np.ndarray,
         *,
+        read_out: str = "nodes",
         risk: str = "squared",
         leaf_weight: float = 0.0,
         consistency_weight: float = 0.0,
@@ -374,6 +380,12 @@ class OpinionTreeHead(EvidentialHead):
         **options: Any,
     ) -> None:
         super().__init__(taxonomy, n_features, taxonomy.n_decisions, **options)
+        self.nested = read_out == "nested"
+        if self.nested:
+            # One bias on each way, so that all leaves together start with little evidence.
+            is_top = (self.segments.parent < 0).to(self.linear.bias)
+            with torch.no_grad():
+                self.linear.bias.copy_((self.linear.bias - math.log(taxonomy.n_leaves)) * is_top)
         self.register_buffer("base_rate", torch.tensor(base_rate, dtype=torch.float32))
         self.register_buffer("prior_weight", torch.tensor(prior_weight, dtype=torch.float32))
         self.register_buffer("supervised", torch.tensor(supervised, dtype=torch.bool))
@@ -391,7 +403,13 @@ class OpinionTreeHead(EvidentialHead):
 
     def evidence(self, features: Tensor) -> Tensor:
         """Return the evidence for every decision: (n, n_decisions)."""
-        return self.to_evidence(self.read_out(features)) * self.supervised[self.segments.node]
+        logits = self.read_out(features)
+        evidence = self.pooled_evidence(logits) if self.nested else self.to_evidence(logits)
+        return evidence * self.supervised[self.segments.node]
+
+    def pooled_evidence(self, logits: Tensor) -> Tensor:
+        """Count evidence at the leaves and add it up on the way to the root."""
+        return self.segments.sum_below(self.to_evidence(self.segments.sum_to_leaves(logits)))
 
     def supervise(self, label_weight: np.ndarray) -> None:
         """Let the nodes that labels pass through speak from now on."""
@@ -409,9 +427,12 @@ class OpinionTreeHead(EvidentialHead):
 
     def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
         """Return the loss of each sample."""
-        logits = paths.gather(self.read_out(features))
+        logits = self.read_out(features)
         prior = self.prior[paths.decision]
-        evidence = self.to_evidence(logits)
+        if self.nested:
+            evidence = paths.gather(self.pooled_evidence(logits))
+        else:
+            evidence = self.to_evidence(paths.gather(logits))
         # As reported: a held-out label may pass through a node that no training label did.
         alpha = evidence * self.supervised[paths.node][paths.segment] + prior
         strength = paths.segment_sum(alpha)

@@ -94,6 +94,18 @@ class TreeSegments(nn.Module):
             done = torch.cat([done, values[:, low:high] + done[:, self.parent[low:high]]], dim=1)
         return done
 
+    def sum_below(self, leaves: Tensor) -> Tensor:
+        """Add up the leaves below each decision: (n, n_leaves) to (n, n_decisions)."""
+        known, sums = leaves, []
+        slices = zip(self._depth_slices, self._nodes_per_slice, strict=True)
+        for (low, high), n_nodes in reversed(list(slices)):
+            own = known[:, self.below[low:high]]
+            sums.append(own)
+            node = self.node[high - 1] - self.node[low:high]
+            total = own.new_zeros(own.shape[0], n_nodes).index_add(1, node, own)
+            known = torch.cat([known, total], dim=1)
+        return torch.cat(sums[::-1], dim=1)
+
     def log_sum_below(self, leaves: Tensor) -> Tensor:
         """Add up exponentials of the leaves below each decision, in logs.
 

@@ -15,8 +15,11 @@ from torch import nn
 from .network import Network
 
 
-def standardize_features(
-    network: Network, features: npt.NDArray[Any], weights: npt.NDArray[np.float64]
+def scale_features(
+    network: Network,
+    features: npt.NDArray[Any],
+    weights: npt.NDArray[np.float64],
+    how: str,
 ) -> None:
     """Set the network's feature mean and scale from weighted samples.
 
@@ -28,10 +31,14 @@ def standardize_features(
         Raw features.
     weights : ndarray of shape (n_samples,)
         Weight of each sample; one of weight 0 does not count.
+    how : {"global", "feature"}
+        Whether all features are divided by one number, or each by its own.
     """
     share = weights / weights.sum()
     mean = share @ features
     scale = np.sqrt(share @ np.square(features - mean))
+    if how == "global":
+        scale = np.full_like(scale, np.sqrt(np.mean(np.square(scale))))
     # A constant feature tells nothing, and its rounding noise must not be blown up to look it.
     constant = scale <= 10 * np.finfo(features.dtype).eps * np.abs(mean)
     network.standardize(mean, np.where(constant | (scale == 0), 1.0, scale))
@@ -84,13 +91,14 @@ def minimize_head(
     prepared = head.prepare(targets[counted])
     with torch.no_grad():
         inputs = network.standardized(torch.from_numpy(features[counted]))
-    share = torch.as_tensor(weights[counted] / weights[counted].sum(), dtype=inputs.dtype)
+    share = torch.from_numpy(weights[counted] / weights[counted].sum())
     parameters = [parameter for parameter in head.parameters() if parameter.requires_grad]
     penalty = [float(l2) if parameter is head.linear.weight else 0.0 for parameter in parameters]
 
     def objective(flat: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
         _assign(parameters, flat)
-        loss = (share * head.loss(inputs, prepared, np.inf)).sum()
+        # In double precision, or rounding of the sum would end the line search early.
+        loss = (share * head.loss(inputs, prepared, np.inf).double()).sum()
         gradients = torch.autograd.grad(loss, parameters)
         value, columns = float(loss.detach()), []
         for parameter, gradient, strength in zip(parameters, gradients, penalty, strict=True):
@@ -120,7 +128,7 @@ def minimize_head(
             options={
                 "maxiter": max_iter,
                 "gtol": tol,
-                "ftol": 64 * float(torch.finfo(inputs.dtype).eps),
+                "ftol": float(torch.finfo(inputs.dtype).eps),
             },
         )
     _assign(parameters, result.x)

@@ -208,7 +208,7 @@ def test_the_head_only_solver_reaches_the_optimum_of_its_objective():
     # Flat-CE with this penalty is scikit-learn's multinomial logistic regression.
     X, y = load_iris(return_X_y=True)
     X = StandardScaler().fit_transform(X)
-    ours = FlatCEClassifier(backbone=None, l2=0.01, tol=1e-8, standardize=False).fit(X, y)
+    ours = FlatCEClassifier(backbone=None, l2=0.01, tol=1e-8, feature_scaling=None).fit(X, y)
     theirs = LogisticRegression(C=1 / (0.01 * len(X)), tol=1e-10, max_iter=10_000).fit(X, y)
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-5)
 

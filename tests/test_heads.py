@@ -401,3 +401,48 @@ def test_weights_are_stored_and_restored_by_name():
     other.load_state_dict(head.state_dict())
     features = make_features(2, dtype=torch.float32)
     assert torch.equal(head.leaf_log_probability(features), other.leaf_log_probability(features))
+
+
+@settings(max_examples=25)
+@given(taxonomies(), st.integers(0, 1000), st.sampled_from(["exp", "softplus", "softplus_squared"]))
+def test_nested_evidence_is_counted_at_the_leaves_and_adds_up(tree, seed, evidence):
+    head, *_ = opinion_head(tree, seed=seed, read_out="nested", evidence=evidence)
+    features = make_features(2)
+    found = head.evidence(features).detach().numpy()
+    logits = logits_of(head, features)
+    rows = {child: position for position, (_, child) in enumerate(tree.decisions)}
+    for sample in range(2):
+        expected = dict.fromkeys(rows, 0.0)
+        for node in tree.leaf_nodes:
+            path = tree.path((*tree._index.path(node),))
+            way = [path[: depth + 1] for depth in range(len(path)) if path[: depth + 1] in rows]
+            counted = reference.EVIDENCE[evidence](sum(logits[sample][rows[step]] for step in way))
+            for step in way:
+                expected[step] += counted
+        np.testing.assert_allclose(found[sample], list(expected.values()), rtol=1e-6)
+
+
+def test_nested_evidence_without_a_prior_is_a_flat_softmax_of_summed_rows():
+    head, *_ = opinion_head(read_out="nested", evidence="exp")
+    head.prior_weight.fill_(1e-9)
+    features = make_features(5)
+    rows = head.segments.sum_to_leaves(head.read_out(features))
+    expected = rows.log_softmax(1).detach().numpy()
+    found = head.leaf_log_probability(features).detach().numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_new_nested_opinion_holds_little_evidence_in_all():
+    head = OpinionTreeHead(
+        TREE,
+        3,
+        1 / np.diff(TREE.decision_offsets)[TREE.decision_nodes],
+        np.diff(TREE.decision_offsets) * 1.0,
+        np.ones(TREE.n_branching, dtype=bool),
+        read_out="nested",
+        evidence="exp",
+        initial_bias=0.0,
+    )
+    evidence = head.evidence(torch.zeros(1, 3)).detach()
+    at_root = evidence[0, : TREE.decision_offsets[1]].sum()
+    torch.testing.assert_close(at_root, torch.tensor(1.0))

@@ -262,7 +262,7 @@ def test_a_loss_that_is_not_finite_names_epoch_batch_and_samples():
     X = np.eye(8, dtype=np.float32)
     clf = H2EDLClassifier(
         backbone=None, solver="adamw", learning_rate=1e30, clip_norm=None, max_epochs=50,
-        validation_fraction=None, accelerator="cpu", standardize=False, batch_size=4,
+        validation_fraction=None, accelerator="cpu", feature_scaling=None, batch_size=4,
         evidence="softplus_squared", random_state=0,
     )  # fmt: skip
     with pytest.raises(FloatingPointError, match=r"epoch \d+, batch \d+, which begins with row"):
