@@ -26,7 +26,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "prior": "uniform",
         "prior_weight": "children",
         "risk": "log",
-        "kl_weight": 0.0,
+        "kl_weight": 0.0003,
         "leaf_weight": 0.0,
         "consistency_weight": 0.0,
         "initial_bias": 0.0,
