@@ -205,6 +205,8 @@ class LabelIndex:
 
     def _child(self, node: int, name: Any) -> int:
         """Return the child of a node with some name, -1 if there is none."""
+        if node < 0:  # an unknown prefix; the root's own parent is -1, too
+            return -1
         child = self._last_named.get(name, 0)
         if child and self._parents[child] == node:
             return child

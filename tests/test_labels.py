@@ -274,6 +274,20 @@ def test_an_unknown_label_in_a_large_tree_is_refused_at_once():
         tree.resolve(["speciez 77"])
 
 
+def test_an_unknown_path_that_ends_in_the_roots_name_is_not_the_root():
+    # The root may share its name with another node, or be a number that is known by its spelling.
+    named = Taxonomy.from_nested({"root": ["a", "b"], "c": None})
+    numbered = Taxonomy.from_edges([(0, 1), (0, 2)])
+    for tree, label in [
+        (named, ("nope", "root")),
+        (named, "nope/root"),
+        (numbered, ("nope", "0")),
+        (numbered, "nope/0"),
+    ]:
+        with pytest.raises(ValueError, match="not in the taxonomy"):
+            tree.resolve([label])
+
+
 @pytest.mark.parametrize(
     "label", ["//nevus", "benign//nevus", "benign/", "nevus/benign", "x" * 10**6]
 )
