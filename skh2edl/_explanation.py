@@ -123,9 +123,12 @@ def _what_remains(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> 
 def _elsewhere(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> list[str]:
     """Say where the belief is that did not arrive at the node."""
     above = []
+    rivals: list[int] = []
     decision = int(tree.last_decision[node])
     while decision >= 0:
         above.append(int(tree.decision_nodes[decision]))
+        beside = _decisions(tree, int(tree.branching_nodes[above[-1]]))
+        rivals += (other for other in range(beside.start, beside.stop) if other != decision)
         decision = int(tree.parent_decision[decision])
     higher = sorted(above, key=lambda branching: -row.stops[branching])
     parts = [
@@ -136,8 +139,18 @@ def _elsewhere(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> lis
     ]
     against = 1 - belief - float(row.stops[above].sum())
     if against >= _VISIBLE:
-        parts.append(f"{_share(against)} speaks for something else")
+        rival = max(rivals, key=row.reach.__getitem__)
+        parts.append(f"{_share(against)} speaks for {_other(tree, row, rival, against)}")
     return [f"Of the other belief, {_list(parts, len(parts))}."] if parts else []
+
+
+def _other(tree: Taxonomy, row: OpinionRow, rival: int, against: float) -> str:
+    """Name the strongest rival, unless the belief in it would be shown as nothing."""
+    belief = float(row.reach[rival])
+    if against - belief < _VISIBLE:
+        return _step(tree, rival)
+    lead = f", first of all {_step(tree, rival)} ({_share(belief)})" if belief >= _VISIBLE else ""
+    return f"something else{lead}"
 
 
 def _forced_choice(tree: Taxonomy, row: OpinionRow) -> str:

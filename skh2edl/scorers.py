@@ -159,6 +159,7 @@ class TreeScorer(_TakesSampleWeight, BaseEstimator):
         options = dict(self.options or {})
         level = () if self.level is None else (self.level,)
         if rule.response == "predict_hyper_opinion":
+            _check_same_tree(answers.taxonomy, self.taxonomy)
             arguments: tuple[Any, ...] = (y, answers, *level)
         elif rule.metric is metrics.path_consistency:
             arguments = (answers, self.taxonomy)
@@ -410,6 +411,15 @@ def _full_name(metric: str, rules: dict[str, _Rule]) -> str:
 def _rule(metric: str, *, of_level: bool) -> _Rule:
     rules = {**_OF_LEVELS, **_OF_OPINIONS} if of_level else _OF_THE_TREE
     return rules[_full_name(metric, rules)]
+
+
+def _check_same_tree(of_opinions: Taxonomy, of_scorer: Taxonomy) -> None:
+    # An opinion cannot be carried over to another tree, as leaf probabilities can.
+    if of_opinions != of_scorer:
+        raise ValueError(
+            f"The opinions are on {of_opinions!r}, which differs from the scorer's {of_scorer!r}. "
+            "Make the scorer with the taxonomy of the estimator."
+        )
 
 
 def _check_response_method(response_method: str | None) -> None:

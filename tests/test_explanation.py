@@ -44,8 +44,17 @@ def test_explaining_a_leaf_says_where_the_other_belief_is(tree):
     text = explained(tree, [16, 2, 18, 0, 0, 18])
     assert text == (
         "The evidence carries all the way to Boeing > 737 > 737-800 (belief 0.65). Of the other "
-        "belief, 0.10 stops at root, 0.08 stops at Boeing and 0.10 speaks for something else. "
+        "belief, 0.10 stops at root, 0.08 stops at Boeing and 0.10 speaks for Fokker > Fokker 70. "
         "Belief that stops is not committed further; it is no chance of error."
+    )
+
+
+def test_explaining_a_leaf_names_its_strongest_rival(tree):
+    # No belief stops: 737 0.6 (747 0.4), then 737-800 0.9 of that.
+    text = explained(tree, [1e9, 0, 6e8, 4e8, 1e8, 9e8])
+    assert text == (
+        "The evidence carries all the way to Boeing > 737 > 737-800 (belief 0.54). Of the other "
+        "belief, 0.46 speaks for something else, first of all 747 > 747-400 (0.40)."
     )
 
 

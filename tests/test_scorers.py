@@ -253,6 +253,13 @@ def test_opinion_scorers_read_the_opinion(tree):
         scorers["vacuity_auroc_kind"](GaussianNB().fit(X, y), X, y)
 
 
+def test_opinions_on_another_tree_are_not_scored_in_its_name(tree):
+    X, y = np.ones((2, tree.n_decisions)), ["lynx", "fox"]
+    scorer = make_level_scorer("vacuity_auroc", "leaf", Taxonomy.flat(sorted(FAMILY)))
+    with pytest.raises(ValueError, match="differs from the scorer's Taxonomy"):
+        scorer(OpinionClassifier(tree).fit(X, y), X, y)
+
+
 def test_scorers_can_be_cloned_and_pickled(tree, data):
     X, y = data
     fitted = forest().fit(X, y)
