@@ -1,6 +1,7 @@
 """What the project says about itself is true: set-up commands, extras, versions, licence."""
 
 import ast
+import importlib
 import importlib.metadata
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -96,19 +98,35 @@ def test_ci_is_an_executable_script_that_bash_can_parse():
     subprocess.run(["bash", "-n", str(script)], check=True)
 
 
-def test_the_python_blocks_of_the_readme_run():
+def run_block(number: int) -> dict[str, object]:
     namespace: dict[str, object] = {}
-    (block,) = blocks("python")
-    exec(compile(block, "README.md", "exec"), namespace)
-    opinion = namespace["opinion"]
-    # By hand: at the root b = 40/42 and p = 41/42; below, the two variants share it equally.
+    exec(compile(blocks("python")[number], "README.md", "exec"), namespace)
+    return namespace
+
+
+def test_the_classifier_of_the_readme_learns_and_comes_back_from_its_file(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    clf, X, y = map(run_block(0).get, ("clf", "X", "y"))
+    assert (tmp_path / "plane.safetensors").is_file()
+    # The features tell a Cessna from a Boeing and nothing else.
+    makers = np.where(y == "172", "Cessna", "Boeing")
+    assert np.mean(clf.predict_level(X, 1) == makers) > 0.95
+    assert str(clf.predict_proba(X[:2])) in capsys.readouterr().out
+
+
+def test_the_opinion_of_the_readme_is_the_one_worked_out_by_hand():
+    opinion = run_block(1)["opinion"]
+    # At the root b = 40/42 and p = 41/42; below, the two variants share it equally.
     assert opinion.belief("737")[0] == pytest.approx(40 / 42)
     assert opinion.leaf_probability[0] == pytest.approx([41 / 84, 41 / 84, 1 / 42])
 
 
 def test_the_readme_shows_about_ten_lines_of_code():
-    (block,) = blocks("python")
-    assert len([line for line in block.splitlines() if line.strip()]) <= 10
+    lengths = [sum(bool(line.strip()) for line in block.splitlines()) for block in blocks("python")]
+    assert len(lengths) == 2
+    assert max(lengths) <= 10
 
 
 def test_the_changelog_has_a_section_for_this_version():
@@ -124,6 +142,13 @@ def test_every_public_name_is_in_the_api_reference():
     text = (ROOT / "docs" / "api.rst").read_text(encoding="utf-8")
     listed = set(re.findall(r"^   (\w+)$", text, flags=re.MULTILINE))
     assert listed == set(skh2edl._EXPORTS)
+
+
+@pytest.mark.parametrize("room", ["metrics", "displays"])
+def test_what_a_room_offers_is_in_the_api_reference(room):
+    text = (ROOT / "docs" / "api.rst").read_text(encoding="utf-8")
+    listed = set(re.findall(rf"^   {room}\.(\w+)$", text, flags=re.MULTILINE))
+    assert listed == set(importlib.import_module(f"skh2edl.{room}").__all__)
 
 
 def test_the_test_extra_installs_what_ci_calls():
