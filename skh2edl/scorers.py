@@ -237,7 +237,7 @@ def make_level_scorer(
         "accuracy", "balanced_accuracy", "neg_nll", "neg_brier", "neg_ece", "neg_adaptive_ece",
         "neg_risk_coverage_area", "oracle_descent", "kept_ancestor", or for estimators with
         ``predict_hyper_opinion`` "nonspecificity_auroc" and "vacuity_auroc". Losses are negated,
-        so greater is better; their names are understood without "neg_", too.
+        so greater is better; their names are understood without ``neg_``, too.
     level : str or int
         Name or depth of the level, "leaf" for the deepest.
     taxonomy : Taxonomy
@@ -287,7 +287,7 @@ def make_tree_scorer(
         "neg_hierarchical_distance", "neg_top_k_hierarchical_distance",
         "hierarchical_precision", "hierarchical_recall", "hierarchical_fscore" or
         "operating_area". Losses are negated, so greater is better; their names are understood
-        without "neg_", too.
+        without ``neg_``, too.
     taxonomy : Taxonomy
         The tree.
     response_method : {"predict", "predict_proba"}, default=None
@@ -378,10 +378,19 @@ def _ask(estimator: Any, X: Any) -> Respond:
 
     def respond(method: str) -> Any:
         if method not in known:
-            known[method] = getattr(estimator, method)(X)
+            known[method] = method_of(estimator, method)(X)
         return known[method]
 
     return respond
+
+
+def method_of(estimator: Any, name: str) -> Any:
+    """Return a method of an estimator, or of the last step of a Pipeline; None if it has none."""
+    # A Pipeline passes predict_proba on, but not what only our classifiers have.
+    steps = getattr(estimator, "steps", None)
+    if steps and not hasattr(estimator, name) and hasattr(steps[-1][1], name):
+        return lambda X: getattr(steps[-1][1], name)(estimator[:-1].transform(X))
+    return getattr(estimator, name, None)
 
 
 def _choose_response(rule: _Rule, response_method: str | None, estimator: Any) -> str:
@@ -392,7 +401,7 @@ def _choose_response(rule: _Rule, response_method: str | None, estimator: Any) -
             chosen = response_method
         elif chosen == "answers":
             chosen = "predict_proba" if hasattr(estimator, "predict_proba") else "predict"
-    if not hasattr(estimator, chosen):
+    if method_of(estimator, chosen) is None:
         raise AttributeError(
             f"{rule.metric.__name__} needs {chosen}, which {type(estimator).__name__} does not "
             "have. Score it with a metric of labels, such as 'accuracy', or use an estimator that "

@@ -21,7 +21,7 @@ from sklearn.model_selection import (
 )
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 
 from skh2edl import HyperOpinion, Taxonomy, metrics
@@ -251,6 +251,15 @@ def test_opinion_scorers_read_the_opinion(tree):
     }
     with pytest.raises(AttributeError, match="needs predict_hyper_opinion, which GaussianNB"):
         scorers["vacuity_auroc_kind"](GaussianNB().fit(X, y), X, y)
+
+
+def test_opinions_are_asked_of_the_last_step_of_a_pipeline(tree):
+    X = np.random.default_rng(2).exponential(4, (100, tree.n_decisions))
+    y = np.random.default_rng(3).choice(sorted(FAMILY), 100)
+    scorer = make_level_scorer("nonspecificity_auroc", "kind", tree)
+    doubled = make_pipeline(FunctionTransformer(lambda X: 2 * X), OpinionClassifier(tree)).fit(X, y)
+    opinion = HyperOpinion.from_evidence(tree, 2 * X)
+    assert scorer(doubled, X, y) == metrics.nonspecificity_auroc(y, opinion, "kind")
 
 
 def test_opinions_on_another_tree_are_not_scored_in_its_name(tree):

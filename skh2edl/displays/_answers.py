@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..opinion import HyperOpinion
+from ..scorers import method_of
 from ..taxonomy import Taxonomy
 
 
@@ -41,13 +42,10 @@ def opinions(estimator: Any, X: Any) -> HyperOpinion:
 
 
 def _method(estimator: Any, name: str) -> Any:
-    # A Pipeline passes predict_proba on, but not what only our classifiers have.
-    steps = getattr(estimator, "steps", None)
-    if steps and not hasattr(estimator, name) and hasattr(steps[-1][1], name):
-        return lambda X: getattr(steps[-1][1], name)(estimator[:-1].transform(X))
-    if not hasattr(estimator, name):
+    method = method_of(estimator, name)
+    if method is None:
         raise AttributeError(
             f"This picture needs {name}, which {type(estimator).__name__} does not have. Use an "
             "estimator that has it, or from_predictions."
         )
-    return getattr(estimator, name)
+    return method
