@@ -236,7 +236,10 @@ def test_answers_that_are_all_the_root_have_no_precision_but_recall_zero(tree):
         ([[1, 0, 0, 0, 0, 0]], {"sample_weight": [1, 2]}, r"sample_weight must have shape \(1,\)"),
         ([[1, 0, 0, 0, 0, 0]], {"sample_weight": [-1]}, "finite and not negative"),
         ([[1, 0, 0, 0, 0, 0]], {"level": "genus"}, "has no level 'genus'"),
-        ([[1, 0, 0, 0, 0, 0]], {"n_bins": 0}, "n_bins must be at least 1, got 0"),
+        ([[1, 0, 0, 0, 0, 0]], {"n_bins": 0}, "n_bins must be an integer of at least 1, got 0"),
+        ([[1, 0, 0, 0, 0, 0]], {"n_bins": 1.5}, "n_bins must be an integer of at least 1, got 1.5"),
+        (["lynx"], {}, "reads predict_proba, not labels"),
+        ([[1, 0], [1]], {}, "must be a table of numbers, one row for each sample"),
     ],
 )
 def test_bad_input_is_refused_with_the_rule(tree, y_proba, more, message):
@@ -246,8 +249,9 @@ def test_bad_input_is_refused_with_the_rule(tree, y_proba, more, message):
 
 def test_bad_options_are_refused_with_the_rule(tree):
     certain = [[1, 0, 0, 0, 0, 0]]
-    with pytest.raises(ValueError, match="k must lie between 1 and the 6 leaves, got 7"):
-        metrics.top_k_hierarchical_distance(["fox"], certain, tree, k=7)
+    for k in (7, 1.5):
+        with pytest.raises(ValueError, match=f"between 1 and the 6 leaves, got {k}"):
+            metrics.top_k_hierarchical_distance(["fox"], certain, tree, k=k)
     with pytest.raises(ValueError, match="'uniform' or 'quantile', got 'kmeans'"):
         metrics.reliability_curve(["fox"], certain, tree, strategy="kmeans")
     with pytest.raises(ValueError, match="confidence must hold a finite number for each of the 1"):

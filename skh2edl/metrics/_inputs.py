@@ -38,7 +38,7 @@ def label_nodes(labels: Any, tree: Taxonomy) -> IntArray:
 
 def leaf_probabilities(proba: Any, tree: Taxonomy, classes: Any = None) -> FloatArray:
     """Return checked probabilities of the leaves in tree order."""
-    given = np.asarray(proba, dtype=np.float64)
+    given = _as_floats(proba)
     n_columns = tree.n_leaves if classes is None else len(classes)
     if given.ndim != 2 or given.shape[1] != n_columns:
         raise ValueError(
@@ -78,6 +78,16 @@ def leaf_probabilities(proba: Any, tree: Taxonomy, classes: Any = None) -> Float
         low, high = starts[column], stops[column]
         in_tree_order[:, low:high] += given[:, column, None] / (high - low)
     return in_tree_order
+
+
+def _as_floats(proba: Any) -> FloatArray:
+    try:
+        return np.asarray(proba, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"Probabilities must be a table of numbers, one row for each sample ({error}). This "
+            "metric reads predict_proba, not labels."
+        ) from None
 
 
 def level_sums(leaves: FloatArray, tree: Taxonomy, depth: int) -> tuple[FloatArray, IntArray]:

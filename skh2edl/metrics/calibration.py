@@ -201,8 +201,8 @@ def _curve(
     sample_weight: Any,
     classes: Any,
 ) -> ReliabilityCurve | None:
-    if n_bins < 1:
-        raise ValueError(f"n_bins must be at least 1, got {n_bins}.")
+    if not isinstance(n_bins, (int, np.integer)) or n_bins < 1:
+        raise ValueError(f"n_bins must be an integer of at least 1, got {n_bins!r}.")
     confidence, right, weight, _ = top_confidence(
         y_true, y_proba, tree, level, sample_weight, classes
     )

@@ -242,8 +242,10 @@ def top_k_hierarchical_distance(
     >>> top_k_hierarchical_distance(["lynx"], y_proba, tree, k=2)
     0.5
     """
-    if not 1 <= k <= taxonomy.n_leaves:
-        raise ValueError(f"k must lie between 1 and the {taxonomy.n_leaves} leaves, got {k}.")
+    if not isinstance(k, (int, np.integer)) or not 1 <= k <= taxonomy.n_leaves:
+        raise ValueError(
+            f"k must be an integer between 1 and the {taxonomy.n_leaves} leaves, got {k!r}."
+        )
     truth = label_nodes(y_true, taxonomy)
     leaves = leaf_probabilities(y_proba, taxonomy, classes)
     check_length(truth, leaves)
