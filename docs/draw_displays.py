@@ -57,9 +57,10 @@ def main():
     X = kernel.fit_transform(strokes(train.images)).astype(np.float32)
     X_test, y_test = kernel.transform(strokes(test.images)).astype(np.float32), test.labels
     options = {"backbone": None, "solver": "adamw", "max_epochs": 25, "learning_rate": 3e-3}
-    options |= {"selection": "neg_log_loss", "random_state": 0}
+    options |= {"selection": "neg_log_loss", "feature_scaling": "feature", "random_state": 0}
     # Named one by one, so that the pictures do not change with the defaults.
-    method = {"evidence": "softplus_squared", "risk": "squared", "kl_weight": 0.01}
+    method = {"read_out": "nodes", "evidence": "softplus_squared", "risk": "squared"}
+    method |= {"kl_weight": 0.01}
     h2edl = H2EDLClassifier(tree, **method, leaf_weight=1.0, **options).fit(X, train.labels)
     flat = FlatCEClassifier(tree, **options).fit(X, train.labels)
 
