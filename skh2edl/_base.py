@@ -207,6 +207,8 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         one_epoch: bool = False,
     ) -> None:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if self.backbone is not None:
+            X = image_source(X)  # before anything is downloaded for an X that cannot be used
         backbone = self._make_backbone(seed) if previous is None else previous.backbone
         samples, usable = self._read_X(X, backbone, reset=previous is None)
         labels = check_labels(y, len(samples))

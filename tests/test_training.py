@@ -280,3 +280,14 @@ def test_precision_is_single_where_the_device_has_no_bfloat16():
 def test_layer_decay_and_compile_are_parameters(pictures):
     clf = small_fit(max_epochs=1, layer_decay=0.7, warmup_epochs=0.5, clip_norm=None)
     assert np.isfinite(clf.fit(*pictures).history_["loss"]).all()
+
+
+def test_an_x_that_holds_no_images_is_refused_before_any_download(monkeypatch):
+    from skh2edl import _base
+
+    def download(*args, **options):
+        raise AssertionError("the backbone was made first")
+
+    monkeypatch.setattr(_base, "create_backbone", download)
+    with pytest.raises(TypeError, match="X must hold images: file paths"):
+        H2EDLClassifier(TREE).fit(np.zeros((4, 3)), ["red", "blue", "green", "yellow"])
