@@ -115,7 +115,7 @@ class H2EDLClassifier(TreeClassifier):
     solver : {"auto", "lbfgs", "adamw"}, default="auto"
         How a head on fixed features is fitted: "auto" and "lbfgs" with a full-batch quasi-Newton
         method, "adamw" in epochs like a fine-tuned network.
-    l2 : float, default=0.01
+    l2 : float, default=0.003
         L2 penalty of the quasi-Newton fit: ``l2 / 2 |weights|^2`` beside the mean loss.
     tol, max_iter : float and int, default=1e-4 and 1000
         Largest gradient component, and number of iterations, at which that fit stops.
@@ -255,7 +255,7 @@ class H2EDLClassifier(TreeClassifier):
         on_bad_image: str = "error",
         feature_scaling: str | None = "global",
         solver: str = "auto",
-        l2: float = 0.01,
+        l2: float = 0.003,
         tol: float = 1e-4,
         max_iter: int = 1000,
         max_epochs: int = 100,
