@@ -14,7 +14,7 @@ extensions = [
     "numpydoc",
     "myst_parser",
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "studies/*_tables.md"]
 templates_path = ["_templates"]
 
 html_theme = "furo"

@@ -28,11 +28,12 @@ SEEDS = (0, 1, 2)
 L2_GRID = (0.03, 0.01, 0.003, 0.001)
 # Name -> class and parameters; None as the grid means that the default l2 is used as it is.
 METHODS = {
-    "Flat-CE": ("FlatCEClassifier", {}, L2_GRID),
-    "Hier-CE": ("HierCEClassifier", {}, L2_GRID),
-    "H2EDL, paper's form": ("H2EDLClassifier", {"preset": "paper"}, L2_GRID),
-    "H2EDL, own row for each decision": ("H2EDLClassifier", {"read_out": "nodes"}, L2_GRID),
+    "H2EDL, paper's form": ("H2EDLClassifier", {"preset": "paper"}, (0.001, 0.0003)),
+    "H2EDL, own row for each decision": ("H2EDLClassifier", {"read_out": "nodes"}, (None,)),
     "H2EDL, nested, no KL": ("H2EDLClassifier", {"kl_weight": 0.0}, (None,)),
+    "H2EDL, default form": ("H2EDLClassifier", {}, L2_GRID),
+    "Hier-CE": ("HierCEClassifier", {}, L2_GRID),
+    "Flat-CE": ("FlatCEClassifier", {}, L2_GRID),
     "H2EDL, default": ("H2EDLClassifier", {}, (None,)),
 }
 COLUMNS = {"accuracy": "acc %", "ece": "ECE %", "nll": "NLL", "kept": "kept coarse %"}
@@ -96,11 +97,11 @@ def run(arguments):
         parts = {part: np.flatnonzero(split == part) for part in ("train", "val", "test")}
         jobs = [
             (seed, method, l2, 0.0)
+            for method, (_, _, grid) in reversed(METHODS.items())
             for seed in SEEDS
-            for method, (_, _, grid) in METHODS.items()
             for l2 in grid
         ]
-        jobs += [(seed, "H2EDL, default", None, 0.75) for seed in SEEDS]
+        jobs[3:3] = [(seed, "H2EDL, default", None, 0.75) for seed in SEEDS]
         for seed, method, l2, coarse in jobs:
             name = f"{backbone}-{seed}-{method}-{l2}-{coarse}".replace(" ", "_").replace(",", "")
             path = RECORDS / f"{name.replace(chr(39), '')}.json"
