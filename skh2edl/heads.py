@@ -163,6 +163,10 @@ class TreeHead(nn.Module):
         """Return log P of each leaf in tree order: (n, n_leaves)."""
         raise NotImplementedError
 
+    def choices(self) -> dict[str, str]:
+        """Return what a preset chose of how the head predicts, which no weight shows."""
+        return {}
+
     def supervise(self, label_weight: np.ndarray) -> None:
         """Take note of the labels of further training, for heads that know what they were taught.
 
@@ -314,6 +318,7 @@ class EvidentialHead(TreeHead):
         self.log_scale = nn.Parameter(
             torch.tensor(math.log(evidence_scale)), requires_grad=learn_evidence_scale
         )
+        self.evidence_name = evidence
         self.evidence_function = EVIDENCE_FUNCTIONS[evidence]
         self.kl_weight = kl_weight
         self.kl_annealing_epochs = kl_annealing_epochs
@@ -410,6 +415,11 @@ class OpinionTreeHead(EvidentialHead):
     def pooled_evidence(self, logits: Tensor) -> Tensor:
         """Count evidence at the leaves and add it up on the way to the root."""
         return self.segments.sum_below(self.to_evidence(self.segments.sum_to_leaves(logits)))
+
+    def choices(self) -> dict[str, str]:
+        """Return where evidence comes from and how it grows."""
+        read_out = "nested" if self.nested else "nodes"
+        return {"read_out": read_out, "evidence": self.evidence_name}
 
     def supervise(self, label_weight: np.ndarray) -> None:
         """Let the nodes that labels pass through speak from now on."""

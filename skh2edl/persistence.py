@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
+from sklearn.base import clone
 
 from ._names import shown
 from ._taxonomy_formats import read_json
@@ -98,6 +99,8 @@ def save_model(estimator: Any, path: str | os.PathLike[str]) -> None:
         "format_version": FORMAT_VERSION,
         "class": name,
         "parameters": _encode(parameters),
+        # A later release may choose otherwise for a parameter that was left to its preset.
+        "head": _encode(network.head.choices()),
         "taxonomy": estimator.taxonomy_.to_json(),
         "given_taxonomy": estimator.taxonomy is not None,
         "fitted": {
@@ -178,12 +181,13 @@ def _rebuild(header: dict[str, Any], kinds: Kinds, place: str) -> tuple[Any, Net
         estimator.classes_ = taxonomy.sorted_leaf_labels
         _set_fitted(estimator, header, n_features)
         everywhere = np.ones(taxonomy.n_nodes)
+        as_saved = _with_choices(estimator, _decode(header["head"]))
         with torch.device("meta"):  # shapes without memory: the header may claim anything
-            head = estimator._make_head(taxonomy, n_features, everywhere)
+            head = as_saved._make_head(taxonomy, n_features, everywhere)
         in_head = {name: kind for name, kind in kinds.items() if name.startswith("head.")}
         _check_kinds(_kinds(head.to(dtype), "head."), in_head, place)
         backbone = _restore_backbone(header["backbone"], estimator.backbone, kinds, n_features)
-        network = Network(backbone, estimator._make_head(taxonomy, n_features, everywhere))
+        network = Network(backbone, as_saved._make_head(taxonomy, n_features, everywhere))
     except Exception as error:  # torch and timm raise nearly anything for a wrong parameter
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__} "
         raise ValueError(
@@ -206,6 +210,15 @@ def _make_estimator(name: Any, parameters: Any) -> Any:
     estimator = getattr(module, name)(**decoded)
     estimator._validate_params()
     return estimator
+
+
+def _with_choices(estimator: Any, choices: dict[str, Any]) -> Any:
+    """Return the estimator with what its preset chose when the model was saved."""
+    if unknown := sorted(choices.keys() - {"read_out", "evidence"}):
+        raise ValueError(f"it chooses {shown(unknown)}, which no head knows.")
+    as_saved = clone(estimator).set_params(**choices)
+    as_saved._validate_params()
+    return as_saved
 
 
 def _make_taxonomy(text: Any, n_outputs: int) -> Taxonomy:

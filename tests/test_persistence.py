@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from skh2edl import FlatCEClassifier, H2EDLClassifier, Taxonomy, load_model
+from skh2edl.h2edl import PRESETS
 from skh2edl.persistence import MODEL_CLASSES
 
 TREE = Taxonomy.from_nested(
@@ -51,6 +52,20 @@ def test_a_loaded_model_predicts_the_same_bits(tmp_path, name, dtype):
     assert loaded.taxonomy_ == loaded.taxonomy == TREE
     assert loaded.history_ == classifier.history_
     assert loaded.n_iter_ == classifier.n_iter_
+
+
+def test_a_model_keeps_what_its_preset_chose_when_presets_change(tmp_path, monkeypatch):
+    X = rows()
+    classifier = H2EDLClassifier(TREE, backbone=None).fit(X, LABELS)
+    expected = classifier.predict_log_proba(X)
+    classifier.save(tmp_path / "model.safetensors")
+    other = {**PRESETS["default"], "read_out": "nodes", "evidence": "softplus"}
+    monkeypatch.setitem(PRESETS, "default", other)
+    loaded = load_model(tmp_path / "model.safetensors")
+    assert_array_equal(loaded.predict_log_proba(X), expected)
+    assert loaded.read_out is None
+    again = save_and_load(loaded, tmp_path)
+    assert_array_equal(again.predict_log_proba(X), expected)
 
 
 def test_opinions_come_back_with_their_prior_and_the_nodes_without_labels(tmp_path):
