@@ -16,6 +16,7 @@ _EXPORTS = {
     "H2EDLClassifier": "h2edl",
     "HENNClassifier": "evidential_baselines",
     "HXEClassifier": "baselines",
+    "HedgedClassifier": "decisions",
     "HierCEClassifier": "baselines",
     "HyperOpinion": "opinion",
     "IEDLClassifier": "evidential_baselines",
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .baselines import HXEClassifier as HXEClassifier
     from .baselines import SoftLabelClassifier as SoftLabelClassifier
     from .calibration import CalibratedTreeClassifier as CalibratedTreeClassifier
+    from .decisions import HedgedClassifier as HedgedClassifier
     from .ensembles import TreeEnsembleClassifier as TreeEnsembleClassifier
     from .evidential_baselines import FlatEDLClassifier as FlatEDLClassifier
     from .evidential_baselines import HENNClassifier as HENNClassifier

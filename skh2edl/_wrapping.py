@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 
 from ._answers import TreeAnswers
+from ._validation import safe_indexing
 from .metrics._inputs import leaf_probabilities
 from .opinion import HyperOpinion
 from .targets import resolve_taxonomy
@@ -114,6 +116,31 @@ def fit_arguments(estimator: Any, sample_weight: Any, groups: Any) -> dict[str, 
         for name, value in arguments.items()
         if value is not None and has_fit_parameter(estimator, name)
     }
+
+
+def fit_on(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, groups: Any, rows: Any = None
+) -> Any:
+    """Fit a clone on some rows; None means all. What is frozen stays as it is.
+
+    Parameters
+    ----------
+    estimator : classifier
+        The one to clone.
+    X, y, sample_weight, groups
+        As in a fit.
+    rows : ndarray of int, default=None
+        The rows.
+    """
+    if rows is not None:
+        X, y, sample_weight, groups = (
+            None if values is None else safe_indexing(values, rows)
+            for values in (X, y, sample_weight, groups)
+        )
+    own = clone(estimator)
+    if isinstance(estimator, FrozenEstimator):
+        return own.fit(X, y)
+    return own.fit(X, y, **fit_arguments(own, sample_weight, groups))
 
 
 def has_opinions(estimator: Any) -> bool:

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from joblib import Parallel, delayed
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
-from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import check_cv
 from sklearn.utils import indexable
@@ -21,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from ._validation import HasMethods, StrOptions, safe_indexing
 from ._wrapping import (
     TreeWrapper,
-    fit_arguments,
+    fit_on,
     has_opinions,
     leaf_log_probability,
     read_opinion,
@@ -160,7 +159,7 @@ class CalibratedTreeClassifier(TreeWrapper):
         self._validate_params()
         self.method_ = self._choose_method()
         X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
-        self.estimator_ = _fit_on(self.estimator, X, y, sample_weight, groups)
+        self.estimator_ = fit_on(self.estimator, X, y, sample_weight, groups)
         self._take_over(self.estimator_, self.taxonomy)
 
         labels = check_labels(y, len(y))
@@ -207,8 +206,7 @@ class CalibratedTreeClassifier(TreeWrapper):
         # Labels may be tuples, which scikit-learn cannot stratify; nodes say the same.
         splits = list(check_cv(self.cv, nodes, classifier=True).split(X, nodes, groups))
         fitted = Parallel(n_jobs=self.n_jobs)(
-            delayed(_fit_on)(self.estimator, X, y, sample_weight, groups, rows)
-            for rows, _ in splits
+            delayed(fit_on)(self.estimator, X, y, sample_weight, groups, rows) for rows, _ in splits
         )
         return [
             (np.asarray(held), self._read(estimator, safe_indexing(X, held)))
@@ -383,18 +381,3 @@ def _minimize(nll: Callable[[float], float]) -> float:
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, _N_GRID - 1)]
     found = minimize_scalar(nll, bounds=(low, high), method="bounded", options={"xatol": 1e-9})
     return float(found.x) if found.fun < nll(0.0) else 0.0
-
-
-def _fit_on(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, groups: Any, rows: Any = None
-) -> Any:
-    """Fit a clone on some rows; None means all."""
-    if rows is not None:
-        X, y, sample_weight, groups = (
-            None if values is None else safe_indexing(values, rows)
-            for values in (X, y, sample_weight, groups)
-        )
-    own = clone(estimator)
-    if isinstance(estimator, FrozenEstimator):
-        return own.fit(X, y)
-    return own.fit(X, y, **fit_arguments(own, sample_weight, groups))

@@ -1,0 +1,305 @@
+"""Rules that trade depth for safety, as arrays: each sample gets a ladder of answers.
+
+The first rung of a ladder is the root, which is always right; each further rung is a bolder answer
+and has a score, never larger than that of the rung before. At a threshold the answer is the last
+rung up to which every score reaches it. A rule is a way to make ladders; all that is promised of
+the answers follows from the ladder alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .._tree import IntArray
+from ..metrics._inputs import node_probabilities, top_leaves
+from ..taxonomy import Taxonomy
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+# Finite, so that a threshold of infinity always leads back to the root.
+_MOST = np.finfo(np.float64).max / 2
+_BLOCK_ELEMENTS = 1 << 21
+
+
+class Ladder(NamedTuple):
+    """Answers of each sample from the root to the boldest.
+
+    Parameters
+    ----------
+    nodes : ndarray of int of shape (n_samples, n_rungs)
+        The answers.
+    scores : ndarray of shape (n_samples, n_rungs)
+        Largest threshold at which each is given; infinity for answers that are always right.
+    """
+
+    nodes: IntArray
+    scores: FloatArray
+
+
+def information_of_nodes(tree: Taxonomy) -> FloatArray:
+    """Return the share of a leaf's information that each node gives: log(L / m) / log(L).
+
+    Parameters
+    ----------
+    tree : Taxonomy
+        The tree, with L leaves, of which m are below the node.
+
+    Examples
+    --------
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
+    >>> information_of_nodes(tree)
+    array([0. , 0.5, 0.5, 1. , 1. , 1. , 1. ])
+    """
+    n_below = tree.leaf_stop - tree.leaf_start
+    return np.log(tree.n_leaves / n_below) / np.log(tree.n_leaves)
+
+
+def climb(leaves: FloatArray, tree: Taxonomy) -> Ladder:
+    """Return the way from the root to the likeliest leaf, scored by probability.
+
+    Parameters
+    ----------
+    leaves : ndarray of shape (n_samples, n_leaves)
+        Probabilities of the leaves in tree order.
+    tree : Taxonomy
+        The tree.
+
+    Returns
+    -------
+    ladder : Ladder
+        Rung d is the ancestor at depth d; a leaf that ends above stands for itself.
+
+    Examples
+    --------
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> nodes, scores = climb(np.array([[0.5, 0.3, 0.2]]), tree)
+    >>> tree.labels(nodes[0]), scores
+    (['root', 'cat', 'lynx'], array([[inf, 0.8, 0.5]]))
+    """
+    probability = node_probabilities(leaves, tree)
+    node = tree.leaf_nodes[top_leaves(leaves, tree)]
+    nodes = np.empty((len(leaves), tree.n_levels + 1), dtype=np.int64)
+    for depth in range(tree.n_levels, -1, -1):
+        node = np.where(tree.depths[node] > depth, tree.parents[node], node)
+        nodes[:, depth] = node
+    scores = np.take_along_axis(probability, nodes, axis=1)
+    scores[_is_everything(tree)[nodes]] = np.inf
+    return Ladder(nodes, scores)
+
+
+def most_informative(leaves: FloatArray, tree: Taxonomy) -> Ladder:
+    """Return the most informative node for each least probability, the likeliest of equals.
+
+    Parameters
+    ----------
+    leaves : ndarray of shape (n_samples, n_leaves)
+        Probabilities of the leaves in tree order.
+    tree : Taxonomy
+        The tree.
+
+    Returns
+    -------
+    ladder : Ladder
+        Scored by probability. Below one half, a rung need not lie under the one before.
+
+    Examples
+    --------
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> nodes, scores = most_informative(np.array([[0.3, 0.3, 0.4]]), tree)
+    >>> tree.labels(nodes[0]), scores  # straight to dog, likelier than lynx and puma
+    (['root', 'cat', 'dog'], array([[inf, 0.6, 0.4]]))
+    """
+    n_below = tree.leaf_stop - tree.leaf_start
+    candidates = _distinct_nodes(tree)
+    # By information, and among equals by the order in which ties between leaves are broken.
+    rank = np.empty(tree.n_nodes, dtype=np.int64)
+    rank[:] = np.arange(tree.n_nodes)
+    rank[tree.leaf_nodes[tree.leaf_order]] = np.arange(tree.n_leaves)
+    candidates = candidates[np.lexsort((rank[candidates], -n_below[candidates]))]
+    probability = node_probabilities(leaves, tree)[:, candidates]
+    _, first = np.unique(-n_below[candidates], return_index=True)
+    groups = np.split(np.arange(candidates.size), first[1:])
+    best = np.stack([part[probability[:, part].argmax(axis=1)] for part in groups], axis=1)
+    scores = np.take_along_axis(probability, best, axis=1)
+    # Never answered: what something more informative is at least as likely as.
+    finer = np.maximum.accumulate(scores[:, :0:-1], axis=1)[:, ::-1]
+    skipped = np.zeros(scores.shape, dtype=bool)
+    skipped[:, 1:-1] = scores[:, 1:-1] <= finer[:, 1:]
+    column = np.where(skipped, 0, np.arange(len(groups)))
+    column = np.maximum.accumulate(column, axis=1)
+    scores[:, 0] = np.inf
+    nodes = np.take_along_axis(candidates[best], column, axis=1)
+    scores = np.take_along_axis(scores, column, axis=1)
+    return Ladder(nodes, scores)
+
+
+def darts(leaves: FloatArray, tree: Taxonomy) -> Ladder:
+    """Return the node with the greatest ``(information + λ) P(node)`` for each λ from 0 up.
+
+    Parameters
+    ----------
+    leaves : ndarray of shape (n_samples, n_leaves)
+        Probabilities of the leaves in tree order.
+    tree : Taxonomy
+        The tree.
+
+    Returns
+    -------
+    ladder : Ladder
+        Scored by λ. The last rung has the greatest expected information. A rung need not lie
+        under the one before.
+
+    Examples
+    --------
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
+    >>> nodes, scores = darts(np.array([[0.7, 0.1, 0.1, 0.1]]), tree)
+    >>> tree.labels(nodes[0]), scores.round(3)  # cat never pays
+    (['root', 'lynx'], array([[  inf, 2.333]]))
+    """
+    candidates = _distinct_nodes(tree)
+    probability = node_probabilities(leaves, tree)[:, candidates]
+    reward = information_of_nodes(tree)[candidates]
+    value = reward * probability
+    rows = np.arange(len(leaves))
+    current = np.zeros(len(leaves), dtype=np.int64)  # the root, or the end of its chain
+    columns, scores = [current], [np.full(len(leaves), np.inf)]
+    while True:
+        # Lines value + λ probability: as λ falls, a flatter line overtakes where they cross.
+        gain = value - value[rows, current][:, None]
+        price = probability[rows, current][:, None] - probability
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            crossing = np.where(price > 0, gain / price, np.inf)
+        crossing[(gain <= 0) | (price < 0)] = -np.inf
+        best = crossing.argmax(axis=1)
+        bound = np.minimum(crossing[rows, best], np.minimum(scores[-1], _MOST))
+        moves = bound > 0
+        if not moves.any():
+            break
+        # Of several lines through one point the flattest goes on.
+        ties = np.where(crossing == crossing[rows, best][:, None], gain, -np.inf)
+        current = np.where(moves, ties.argmax(axis=1), current)
+        columns.append(current)
+        scores.append(np.where(moves, bound, scores[-1]))
+    return Ladder(candidates[np.stack(columns, axis=1)], np.stack(scores, axis=1))
+
+
+RULES = {"climb": climb, "darts": darts, "information": most_informative}
+
+
+def make_ladder(rule: str, leaves: FloatArray, tree: Taxonomy) -> Ladder:
+    """Return the ladders of a rule, made for blocks of samples to save memory.
+
+    Parameters
+    ----------
+    rule : {"climb", "darts", "information"}
+        Name of the rule.
+    leaves : ndarray of shape (n_samples, n_leaves)
+        Probabilities of the leaves in tree order.
+    tree : Taxonomy
+        The tree.
+    """
+    step = max(1, _BLOCK_ELEMENTS // tree.n_nodes)
+    parts = [
+        RULES[rule](leaves[low : low + step], tree) for low in range(0, max(len(leaves), 1), step)
+    ]
+    n_rungs = max(part.nodes.shape[1] for part in parts)
+
+    def padded(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        # The last rung again: it changes no answer.
+        return np.pad(values, ((0, 0), (0, n_rungs - values.shape[1])), mode="edge")
+
+    return Ladder(
+        np.concatenate([padded(part.nodes) for part in parts]),
+        np.concatenate([padded(part.scores) for part in parts]),
+    )
+
+
+def covers(nodes: IntArray, truth: IntArray, tree: Taxonomy) -> BoolArray:
+    """Tell which answers are certainly right: the node is the truth or an ancestor of it.
+
+    Parameters
+    ----------
+    nodes : ndarray of int of shape (n_samples, ...)
+        Answers.
+    truth : ndarray of int of shape (n_samples,)
+        True nodes. An answer strictly below the truth is not confirmed by it.
+    tree : Taxonomy
+        The tree.
+    """
+    truth = truth.reshape(truth.shape + (1,) * (nodes.ndim - 1))
+    return np.asarray(
+        (tree.leaf_start[nodes] <= tree.leaf_start[truth])
+        & (tree.leaf_stop[nodes] >= tree.leaf_stop[truth])
+    )
+
+
+def thresholds_needed(ladder: Ladder, truth: IntArray, tree: Taxonomy) -> FloatArray:
+    """Return for each sample the least threshold from which on its answer is right.
+
+    A rule is allowed to be right at some threshold and wrong at a larger one. What is returned is
+    just above the score of the first wrong rung: at this and every larger threshold the answer is
+    right, and that is what a promise needs.
+
+    Parameters
+    ----------
+    ladder : Ladder
+        Answers.
+    truth : ndarray of int of shape (n_samples,)
+        True nodes.
+    tree : Taxonomy
+        The tree.
+
+    Returns
+    -------
+    needed : ndarray of shape (n_samples,)
+        0 where the whole ladder is right.
+    """
+    wrong = ~covers(ladder.nodes, truth, tree)
+    first = wrong.argmax(axis=1)
+    score = np.take_along_axis(ladder.scores, first[:, None], axis=1)[:, 0]
+    return np.where(wrong.any(axis=1), np.nextafter(score, np.inf), 0.0)
+
+
+def thresholds_needed_by_level(ladder: Ladder, truth: IntArray, tree: Taxonomy) -> FloatArray:
+    """Return for each sample and rung the least threshold on it that keeps a wrong one away.
+
+    Parameters
+    ----------
+    ladder, truth, tree
+        As in :func:`thresholds_needed`.
+
+    Returns
+    -------
+    needed : ndarray of shape (n_samples, n_rungs)
+    """
+    wrong = ~covers(ladder.nodes, truth, tree)
+    return np.where(wrong, np.nextafter(ladder.scores, np.inf), 0.0)
+
+
+def last_rung(ladder: Ladder, threshold: float | FloatArray) -> IntArray:
+    """Return the rung that is answered at a threshold.
+
+    Parameters
+    ----------
+    ladder : Ladder
+        Answers.
+    threshold : float or ndarray that broadcasts to (n_samples, n_rungs)
+        What the scores have to reach.
+    """
+    reached = ladder.scores >= threshold
+    reached[:, 0] = True
+    return np.logical_and.accumulate(reached, axis=1).sum(axis=1) - 1
+
+
+def _distinct_nodes(tree: Taxonomy) -> IntArray:
+    """Return one node for each set of leaves, the deepest; everything comes first."""
+    nodes = np.flatnonzero(tree.n_children != 1)
+    return nodes[np.argsort(~_is_everything(tree)[nodes], kind="stable")]
+
+
+def _is_everything(tree: Taxonomy) -> BoolArray:
+    return np.asarray(tree.leaf_stop - tree.leaf_start == tree.n_leaves)
