@@ -269,7 +269,7 @@ class SoftmaxTreeHead(TreeHead):
     def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
         """Return the loss of each sample."""
         log_conditional = paths.log_softmax(paths.gather(self.read_out(features)))
-        return -paths.sample_sum(log_conditional[paths.target])
+        return -paths.sample_sum(log_conditional.index_select(0, paths.target))
 
 
 class EvidentialHead(TreeHead):
@@ -444,9 +444,9 @@ class OpinionTreeHead(EvidentialHead):
         else:
             evidence = self.to_evidence(paths.gather(logits))
         # As reported: a held-out label may pass through a node that no training label did.
-        alpha = evidence * self.supervised[paths.node][paths.segment] + prior
+        alpha = evidence * paths.spread(self.supervised[paths.node]) + prior
         strength = paths.segment_sum(alpha)
-        probability = alpha / strength[paths.segment]
+        probability = alpha / paths.spread(strength)
 
         surprise = losses.log_risk(alpha, strength, paths.target)
         if self.risk == "squared":
@@ -466,7 +466,7 @@ class OpinionTreeHead(EvidentialHead):
         loss = self.depth_weights[paths.node] * risk + self.leaf_weight * surprise
         if self.consistency_weight > 0:
             loss = loss + self.consistency_weight * losses.rising_doubt(
-                probability[paths.target],
+                probability.index_select(0, paths.target),
                 self.prior_weight[paths.node] / strength,
                 paths.has_previous,
             )

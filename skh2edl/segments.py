@@ -18,6 +18,9 @@ from torch import Tensor, nn
 from ._tree import concatenate_ranges
 from .taxonomy import Taxonomy
 
+# Up to here a product with a matrix of zeros and ones is faster than sums by index.
+_MAX_LEAVES_OF_MATRIX = 256
+
 
 class TreeSegments(nn.Module):
     """Index arrays of one taxonomy, moved with the module that holds them.
@@ -51,6 +54,10 @@ class TreeSegments(nn.Module):
         for name, array in buffers.items():
             # Not saved: the taxonomy stands in the file already.
             self.register_buffer(name, torch.from_numpy(np.array(array)), persistent=False)
+        on_way = None
+        if taxonomy.n_leaves <= _MAX_LEAVES_OF_MATRIX:
+            on_way = torch.from_numpy(_ways_to_leaves(taxonomy))
+        self.register_buffer("on_way", on_way, persistent=False)
         # Decisions of one depth are one slice, because branching nodes are breadth first.
         starts = np.flatnonzero(np.diff(depths[taxonomy.decision_nodes], prepend=-1))
         self._depth_slices = list(pairwise([*starts.tolist(), taxonomy.n_decisions]))
@@ -62,6 +69,7 @@ class TreeSegments(nn.Module):
     fan_out: Tensor
     node_depth: Tensor
     below: Tensor
+    on_way: Tensor | None
 
     def node_sum(self, values: Tensor) -> Tensor:
         """Add up the columns of each node: (n, n_decisions) to (n, n_branching)."""
@@ -83,6 +91,8 @@ class TreeSegments(nn.Module):
 
     def sum_to_leaves(self, values: Tensor) -> Tensor:
         """Add up the decisions on the way to each leaf: (n, n_decisions) to (n, n_leaves)."""
+        if self.on_way is not None:
+            return _exact_product(values, self.on_way)
         return self.sum_along_paths(values)[:, self.leaf_decision]
 
     def sum_along_paths(self, values: Tensor) -> Tensor:
@@ -96,6 +106,8 @@ class TreeSegments(nn.Module):
 
     def sum_below(self, leaves: Tensor) -> Tensor:
         """Add up the leaves below each decision: (n, n_leaves) to (n, n_decisions)."""
+        if self.on_way is not None:
+            return _exact_product(leaves, self.on_way.T)
         known, sums = leaves, []
         slices = zip(self._depth_slices, self._nodes_per_slice, strict=True)
         for (low, high), n_nodes in reversed(list(slices)):
@@ -174,6 +186,21 @@ class TreeSegments(nn.Module):
         )
 
 
+def _exact_product(values: Tensor, matrix: Tensor) -> Tensor:
+    # Autocast would round a product, which a sum is spared.
+    with torch.autocast(values.device.type, enabled=False):
+        return values @ matrix.to(values.dtype)
+
+
+def _ways_to_leaves(taxonomy: Taxonomy) -> npt.NDArray[np.float32]:
+    """Mark the decisions on the way to each leaf: (n_decisions, n_leaves)."""
+    leaf = np.arange(taxonomy.n_leaves)
+    child = taxonomy.decision_children[:, None]
+    return ((leaf >= taxonomy.leaf_start[child]) & (leaf < taxonomy.leaf_stop[child])).astype(
+        np.float32
+    )
+
+
 def _what_is_below(taxonomy: Taxonomy) -> npt.NDArray[np.int64]:
     """Return for each decision its leaf, or n_leaves + its branching node counted from the end."""
     column = np.empty(taxonomy.n_nodes, dtype=np.int64)
@@ -214,7 +241,12 @@ class Paths:
 
     def gather(self, values: Tensor) -> Tensor:
         """Pick the entries from dense columns: (n, n_decisions) to (n_entries,)."""
-        return values[self.row, self.decision]
+        # Every entry is picked once; one index is several times faster than two.
+        return values.flatten().index_select(0, self.row * values.shape[1] + self.decision)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Repeat each segment's value for its entries: (n_segments,) to (n_entries,)."""
+        return values.index_select(0, self.segment)
 
     def segment_sum(self, values: Tensor) -> Tensor:
         """Add up the entries of each segment."""
@@ -228,5 +260,5 @@ class Paths:
         """Normalise the entries of each segment to a distribution, in logs."""
         highest = logits.new_full((self.sample.shape[0],), -torch.inf)
         highest = highest.scatter_reduce(0, self.segment, logits.detach(), "amax")
-        shifted = logits - highest[self.segment]
-        return shifted - self.segment_sum(shifted.exp()).log()[self.segment]
+        shifted = logits - self.spread(highest)
+        return shifted - self.spread(self.segment_sum(shifted.exp()).log())

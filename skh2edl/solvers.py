@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import warnings
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.optimize import minimize
+from scipy.optimize import line_search
 from sklearn.exceptions import ConvergenceWarning
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from .network import Network
+
+# Pairs of steps and gradients that L-BFGS remembers, as many as scipy's.
+_MEMORY = 10
 
 
 def scale_features(
@@ -92,63 +98,111 @@ def minimize_head(
     with torch.no_grad():
         inputs = network.standardized(torch.from_numpy(features[counted]))
     share = torch.from_numpy(weights[counted] / weights[counted].sum())
-    parameters = [parameter for parameter in head.parameters() if parameter.requires_grad]
-    penalty = [float(l2) if parameter is head.linear.weight else 0.0 for parameter in parameters]
 
-    def objective(flat: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
-        _assign(parameters, flat)
+    def objective() -> Tensor:
         # In double precision, or rounding of the sum would end the line search early.
-        loss = (share * head.loss(inputs, prepared, np.inf).double()).sum()
-        gradients = torch.autograd.grad(loss, parameters)
-        value, columns = float(loss.detach()), []
-        for parameter, gradient, strength in zip(parameters, gradients, penalty, strict=True):
-            weight = parameter.detach()
-            if strength:
-                value += strength / 2 * float(weight.square().sum(dtype=torch.float64))
-                gradient = gradient + strength * weight
-            columns.append(gradient.double().flatten())
-        return value, torch.cat(columns).numpy()
+        data_term = (share * head.loss(inputs, prepared, np.inf).double()).sum()
+        return data_term + l2 / 2 * head.linear.weight.square().sum(dtype=torch.float64)
 
-    values: list[float] = []
+    parameters = [parameter for parameter in head.parameters() if parameter.requires_grad]
+    descent = _Descent(parameters, objective, tol)
     with tqdm(total=max_iter, disable=verbose <= 0, unit="iteration") as bar:
-
-        def note(intermediate_result: Any) -> None:
-            values.append(float(intermediate_result.fun))
+        while not descent.done and len(descent.values) <= max_iter:
+            descent.step()
             bar.update()
-            bar.set_postfix(objective=f"{values[-1]:.5g}")
-
-        start = torch.cat([parameter.detach().double().flatten() for parameter in parameters])
-        result = minimize(
-            objective,
-            start.numpy(),
-            jac=True,
-            method="L-BFGS-B",
-            callback=note,
-            # Single precision cannot tell apart values closer than this.
-            options={
-                "maxiter": max_iter,
-                "gtol": tol,
-                "ftol": float(torch.finfo(inputs.dtype).eps),
-            },
-        )
-    _assign(parameters, result.x)
-    if not np.isfinite(result.fun):
+            bar.set_postfix(objective=f"{descent.values[-1]:.5g}")
+    if not np.isfinite(descent.values[-1]):
         raise FloatingPointError(
             "The objective became NaN or infinite. Check the features for huge values, or raise l2."
         )
-    if result.status == 1:
+    if not descent.done:
         warnings.warn(
             f"The head did not converge in {max_iter} iterations. Raise max_iter, tol or l2.",
             ConvergenceWarning,
             stacklevel=2,
         )
-    return values or [float(result.fun)]
+    return descent.values[1:] or descent.values
 
 
-def _assign(parameters: list[nn.Parameter], flat: npt.NDArray[np.float64]) -> None:
-    position = 0
-    with torch.no_grad():
-        for parameter in parameters:
-            part = flat[position : position + parameter.numel()]
-            parameter.copy_(torch.from_numpy(part).view_as(parameter))
-            position += parameter.numel()
+class _Descent:
+    """L-BFGS, an iteration at a time, in the precision of the weights.
+
+    scipy's own works in double precision, with bounds that no head has, which takes a third of
+    the time of a fit; torch's takes seconds to import. The line search is scipy's.
+    """
+
+    def __init__(
+        self, parameters: list[nn.Parameter], objective: Callable[[], Tensor], tol: float
+    ) -> None:
+        self.parameters = parameters
+        self.objective = objective
+        self.tol = tol
+        self.point = parameters_to_vector(parameters).detach().clone()
+        self.value, self.gradient = self._evaluate(self.point)
+        self.values = [self.value]
+        # Steps and the changes of the gradient along them, the latest last.
+        self.memory: deque[tuple[Tensor, Tensor]] = deque(maxlen=_MEMORY)
+        self.done = self._is_flat()
+
+    def step(self) -> None:
+        """Search along one direction, and move to the end of the search."""
+        direction = self._direction()
+        seen: dict[float, tuple[float, Tensor]] = {}
+
+        def look(distance: npt.NDArray[np.float64]) -> tuple[float, Tensor]:
+            key = float(distance[0])
+            if key not in seen:
+                seen[key] = self._evaluate(self.point + key * direction)
+            return seen[key]
+
+        with warnings.catch_warnings():
+            # Where rounding leaves nothing to gain the search fails, and the descent is done.
+            warnings.filterwarnings("ignore", ".*line search", RuntimeWarning)
+            distance, *_ = line_search(
+                lambda at: look(at)[0],
+                lambda at: np.array([float(direction @ look(at)[1])]),
+                np.zeros(1),
+                np.ones(1),
+                np.array([float(direction @ self.gradient)]),
+                self.value,
+            )
+        if distance is None:
+            self.done = True
+        else:
+            self._move(distance * direction, *look(np.array([distance])))
+        vector_to_parameters(self.point, self.parameters)
+
+    def _move(self, step: Tensor, value: float, gradient: Tensor) -> None:
+        change = gradient - self.gradient
+        if float(step @ change) > 0:
+            self.memory.append((step, change))
+        # Single precision cannot tell apart values closer than this.
+        least = torch.finfo(step.dtype).eps * max(abs(self.value), abs(value), 1.0)
+        self.done = not self.value - value > least
+        self.point, self.value, self.gradient = self.point + step, value, gradient
+        self.values.append(value)
+        self.done |= self._is_flat()
+
+    def _direction(self) -> Tensor:
+        """Return minus the gradient times the inverse Hessian, as the memory has it."""
+        if not self.memory:
+            return -self.gradient / max(float(self.gradient.abs().sum()), 1.0)
+        direction, shares = -self.gradient, []
+        for step, change in reversed(self.memory):
+            shares.append(float(step @ direction) / float(step @ change))
+            direction = direction - shares[-1] * change
+        step, change = self.memory[-1]
+        direction = direction * (float(step @ change) / float(change @ change))
+        for (step, change), share in zip(self.memory, reversed(shares), strict=True):
+            rest = share - float(change @ direction) / float(step @ change)
+            direction = direction + rest * step
+        return direction
+
+    def _is_flat(self) -> bool:
+        return bool(self.gradient.abs().max() <= self.tol)
+
+    def _evaluate(self, point: Tensor) -> tuple[float, Tensor]:
+        vector_to_parameters(point, self.parameters)
+        loss = self.objective()
+        gradients = torch.autograd.grad(loss, self.parameters)
+        return loss.item(), torch.cat([gradient.flatten() for gradient in gradients])
