@@ -33,13 +33,11 @@ from .images import image_source, make_transform
 from .network import Network
 from .persistence import save_model
 from .samples import FeatureSamples, ImageSamples, Samples
-from .selection import make_selection, split_validation
+from .selection import split_validation
 from .solvers import minimize_head, scale_features
 from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
 from .taxonomy import Taxonomy
-from .training import Recipe, resolve_precision, train
-
-HeldOut = tuple[Samples, npt.NDArray[Any]]
+from .training import HeldOut, Recipe, resolve_precision, train
 
 # What does not change the result of a fit: a run may be resumed with other values of these.
 _NOT_IN_IDENTITY = {
@@ -225,7 +223,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         held_out = None
         if by_epochs and not one_epoch:
             rows, held_out = self._hold_out(
-                samples, targets, labels, groups, validation, backbone, seed
+                samples, targets, labels, groups, validation, backbone, taxonomy, seed
             )
             samples, targets, weight = samples.subset(rows), targets[rows], weight[rows]
 
@@ -284,14 +282,15 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             checkpoint = CheckpointFile(self.checkpoint_dir, identity)
         progress = train(
             network,
-            samples.training_loader(self.batch_size, recipe.seed),
+            samples,
             targets,
             weight,
             recipe,
-            describe=samples.describe,
-            validate=None if held_out is None else self._make_validate(held_out),
+            held_out=held_out,
             checkpoint=checkpoint,
-            on_epoch=None if context is None else self._make_on_epoch(context),
+            on_epoch=self._make_on_epoch(context)
+            if getattr(self, "_skl_callbacks", None)
+            else None,
         )
         self.n_iter_ = len(progress.history)
         self.history_ = {
@@ -359,6 +358,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         groups: Any,
         validation: tuple[Any, Any],
         backbone: Backbone | None,
+        taxonomy: Taxonomy,
         seed: int,
     ) -> tuple[npt.NDArray[np.int64], HeldOut | None]:
         """Return the rows to train on, and the samples and labels that select the epoch."""
@@ -368,18 +368,20 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             raise ValueError("Give both X_val and y_val, or neither.")
         if X_val is not None:
             held_out, _ = self._read_X(X_val, backbone, reset=False)
-            return everything, (held_out, check_labels(y_val, len(held_out)))
+            y_val = check_labels(y_val, len(held_out))
+            return everything, HeldOut(held_out, y_val, self.selection, taxonomy)
         if self.validation_fraction is None:
             return everything, None
         if groups is not None:
             groups = column_or_1d(groups)
             check_consistent_length(targets, groups)
         rows, held = split_validation(targets, groups, self.validation_fraction, seed)
-        return rows, (samples.subset(held), labels[held])
+        return rows, HeldOut(samples.subset(held), labels[held], self.selection, taxonomy)
 
     def _recipe(self, seed: int, one_epoch: bool) -> Recipe:
         return Recipe(
             max_epochs=1 if one_epoch else self.max_epochs,
+            batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
             warmup_epochs=0.0 if one_epoch else self.warmup_epochs,
@@ -396,21 +398,6 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             seed=seed,
             verbose=self.verbose,
         )
-
-    def _make_validate(
-        self, held_out: HeldOut
-    ) -> Callable[[Network, torch.device], dict[str, float]]:
-        samples, labels = held_out
-        score = make_selection(self.selection, labels, self.taxonomy_)
-
-        def validate(network: Network, device: torch.device) -> dict[str, float]:
-            log_leaves = samples.read(network, "leaf_log_probability", device)
-            readable = ~np.isnan(log_leaves).any(axis=1)
-            proba = np.exp(log_leaves.astype(np.float64))[:, self.taxonomy_.leaf_order]
-            proba[~readable] = 1 / proba.shape[1]
-            return {"val_score": float(score(proba))}
-
-        return validate
 
     def _make_on_epoch(self, context: Any) -> Callable[[Network, dict[str, float]], bool]:
         def on_epoch(network: Network, record: dict[str, float]) -> bool:
@@ -443,11 +430,11 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             for name, value in self.get_params(deep=False).items()
             if name not in _NOT_IN_IDENTITY
         }
-        validation = "" if held_out is None else held_out[0].fingerprint()
+        validation = "" if held_out is None else held_out.samples.fingerprint()
         return {
             "parameters": fingerprint(parameters),
             "data": fingerprint(samples.fingerprint(), validation),
-            "labels": fingerprint(targets, [] if held_out is None else held_out[1].tolist()),
+            "labels": fingerprint(targets, [] if held_out is None else held_out.labels.tolist()),
             "weights of samples": fingerprint(weight),
             "taxonomy": fingerprint(self.taxonomy_.to_json()),
             "initial weights": hash_weights(network),

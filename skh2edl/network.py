@@ -84,7 +84,7 @@ class FeatureLoader:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in self.batch_sampler:
-            positions = torch.tensor([position for _, position in batch])
+            positions = torch.tensor([position for _, position in batch], dtype=torch.int64)
             yield self.features[positions], positions
 
 

@@ -27,8 +27,10 @@ class Samples(Protocol):
     def subset(self, rows: npt.NDArray[np.int64]) -> Samples:
         """Return some of the samples."""
 
-    def training_loader(self, batch_size: int, seed: int) -> Any:
-        """Return batches in an order that depends on seed and epoch alone."""
+    def training_loader(
+        self, batch_size: int, seed: int, rank: int = 0, n_processes: int = 1
+    ) -> Any:
+        """Return a process's share of batches in an order of seed and epoch alone."""
 
     def read(self, network: Network, output: str, device: torch.device) -> npt.NDArray[Any]:
         """Return what a method of the network's head says of every sample."""
@@ -59,9 +61,13 @@ class FeatureSamples:
         """Return some of the rows."""
         return FeatureSamples(self.features[rows])
 
-    def training_loader(self, batch_size: int, seed: int) -> FeatureLoader:
-        """Return batches in an order that depends on seed and epoch alone."""
-        sampler = EpochSampler(len(self), batch_size, seed=seed, shuffle=True)
+    def training_loader(
+        self, batch_size: int, seed: int, rank: int = 0, n_processes: int = 1
+    ) -> FeatureLoader:
+        """Return a process's share of batches in an order of seed and epoch alone."""
+        sampler = EpochSampler(
+            len(self), batch_size, seed=seed, shuffle=True, rank=rank, n_ranks=n_processes
+        )
         return FeatureLoader(self.features, sampler)
 
     def read(self, network: Network, output: str, device: torch.device) -> npt.NDArray[Any]:
@@ -118,8 +124,10 @@ class ImageSamples:
         """Return some of the images."""
         return replace(self, source=self.source[rows])
 
-    def training_loader(self, batch_size: int, seed: int) -> Any:
-        """Return batches in an order that depends on seed and epoch alone."""
+    def training_loader(
+        self, batch_size: int, seed: int, rank: int = 0, n_processes: int = 1
+    ) -> Any:
+        """Return a process's share of batches in an order of seed and epoch alone."""
         return make_loader(
             self.source,
             self.training,
@@ -129,6 +137,8 @@ class ImageSamples:
             n_workers=self.n_workers,
             on_bad_image=self.on_bad_image,
             persistent_workers=True,
+            rank=rank,
+            n_ranks=n_processes,
         )
 
     def evaluation_loader(self) -> Any:

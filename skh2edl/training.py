@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,21 +13,22 @@ import torch
 from torch import Tensor, nn
 
 from .backbones import parameter_groups
-from .checkpoints import CheckpointFile, copy_state
+from .batch_statistics import naming_batches_of_one, shared_batch_statistics
+from .checkpoints import CheckpointFile, copy_state, fingerprint, hash_weights
 from .images.loading import isolated_rng
 from .network import Network
-
-
-class Loader(Protocol):
-    """Batches of (inputs, positions) that depend on the epoch alone."""
-
-    batch_sampler: Any
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next pass."""
-
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Any: ...
+from .processes import (
+    SPAWNED,
+    check_agreement,
+    count_devices,
+    gather_rows,
+    make_fabric,
+    naming_lost_processes,
+    spawn,
+)
+from .samples import Samples
+from .selection import make_selection
+from .taxonomy import Taxonomy
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Recipe:
 
     Parameters
     ----------
-    max_epochs : int
-        Passes over the data at most.
+    max_epochs, batch_size : int
+        Passes over the data at most, and samples of a step over all processes.
     learning_rate, weight_decay : float
         Of AdamW, for the head.
     warmup_epochs : float
@@ -53,7 +54,8 @@ class Recipe:
     patience : int or None
         Epochs without a better validation score after which training stops.
     accelerator, devices, strategy, precision : str or int
-        As in Lightning Fabric; precision "auto" is bfloat16 where the device computes in it.
+        As in Lightning Fabric; precision "auto" is bfloat16 where the device computes in it. The
+        strategy is "auto", "ddp", or "ddp_spawn" (also called "ddp_notebook").
     compile : bool
         Whether to run the network through ``torch.compile``.
     seed : int
@@ -63,6 +65,7 @@ class Recipe:
     """
 
     max_epochs: int = 100
+    batch_size: int = 64
     learning_rate: float = 1e-3
     weight_decay: float = 0.05
     warmup_epochs: float = 0.0
@@ -102,15 +105,48 @@ def resolve_precision(precision: str) -> str:
     )
 
 
+@dataclass(frozen=True)
+class HeldOut:
+    """Samples that choose the epoch to keep.
+
+    Parameters
+    ----------
+    samples : Samples
+        The inputs.
+    labels : ndarray of shape (n_samples,)
+        Their labels.
+    selection : str or callable
+        As in `make_selection`.
+    taxonomy : Taxonomy
+        The tree.
+    """
+
+    samples: Samples
+    labels: npt.NDArray[Any]
+    selection: str | Callable[..., float]
+    taxonomy: Taxonomy
+
+    def make_score(self) -> Callable[[npt.NDArray[Any]], float]:
+        """Return what scores log-probabilities of the leaves in tree order."""
+        select = make_selection(self.selection, self.labels, self.taxonomy)
+
+        def score(log_leaves: npt.NDArray[Any]) -> float:
+            readable = ~np.isnan(log_leaves).any(axis=1)
+            proba = np.exp(log_leaves.astype(np.float64))[:, self.taxonomy.leaf_order]
+            proba[~readable] = 1 / proba.shape[1]
+            return float(select(proba))
+
+        return score
+
+
 def train(
     network: Network,
-    loader: Loader,
+    samples: Samples,
     targets: npt.NDArray[np.int64],
     weights: npt.NDArray[np.float64],
     recipe: Recipe,
     *,
-    describe: Callable[[int], str] = "sample {}".format,
-    validate: Callable[[Network, torch.device], dict[str, float]] | None = None,
+    held_out: HeldOut | None = None,
     checkpoint: CheckpointFile | None = None,
     on_epoch: Callable[[Network, dict[str, float]], bool] | None = None,
 ) -> Progress:
@@ -120,141 +156,317 @@ def train(
     ----------
     network : Network
         Trained in place; on the CPU before and after.
-    loader : Loader
-        Batches of inputs and their positions.
+    samples : Samples
+        The inputs.
     targets : ndarray of int64 of shape (n_samples,)
         Target node of each position.
     weights : ndarray of shape (n_samples,)
         Weight of each position.
     recipe : Recipe
         How to train.
-    describe : callable
-        Names a position in an error message.
-    validate : callable, default=None
-        Takes the network and its device and returns scores, of which "val_score" selects the
-        epoch that is kept. None keeps the last epoch.
+    held_out : HeldOut, default=None
+        What selects the epoch that is kept. None keeps the last epoch.
     checkpoint : CheckpointFile, default=None
         Where to go on from, and what to write after each epoch.
     on_epoch : callable, default=None
-        Called after each epoch with the network and its record; True stops training.
+        Called after each epoch with the network and its record, in the first process; True stops
+        training.
 
     Returns
     -------
     progress : Progress
     """
-    from lightning_fabric import Fabric
-    from timm import optim
-    from timm.scheduler.scheduler_factory import create_scheduler_v2
-    from timm.utils.model_ema import ModelEmaV3
+    if held_out is not None:
+        held_out.make_score()  # an unknown score is refused before any process starts
+    arguments = network, samples, targets, weights, recipe, held_out, checkpoint
+    if recipe.strategy not in SPAWNED:
+        return _train_here(*arguments, on_epoch)
+    if on_epoch is not None:
+        raise ValueError(
+            f"Callbacks cannot follow the processes of strategy={recipe.strategy!r}. Run a script "
+            "with strategy='ddp', or take the callbacks away."
+        )
+    n_processes = count_devices(recipe.accelerator, recipe.devices)
+    result = spawn(n_processes, _train_elsewhere, *arguments)
+    network.load_state_dict(result["network"])
+    network.eval()
+    return Progress(**result["progress"])
 
-    fabric = Fabric(
-        accelerator=recipe.accelerator,
-        devices=recipe.devices,
-        strategy=recipe.strategy,
-        precision=resolve_precision(recipe.precision),  # type: ignore[arg-type]
-    )
-    groups = _groups(network, recipe)
-    optimizer = optim.create_optimizer_v2(  # type: ignore[attr-defined]
-        groups, opt="adamw", lr=recipe.learning_rate, fused=fabric.device.type == "cuda"
-    )
-    n_batches = max(len(loader), 1)
-    scheduler, _ = create_scheduler_v2(
-        optimizer,
-        sched="cosine",
-        num_epochs=recipe.max_epochs,
-        warmup_epochs=recipe.warmup_epochs,  # type: ignore[arg-type]
-        warmup_lr=0.0,
-        warmup_prefix=True,
-        step_on_epochs=False,
-        updates_per_epoch=n_batches,
-    )
-    ema = None if recipe.ema_decay is None else ModelEmaV3(network, decay=recipe.ema_decay)
 
-    progress = Progress()
-    if checkpoint is not None and (saved := checkpoint.load()) is not None:
-        progress = Progress(**saved["progress"])
-        network.load_state_dict(saved["network"])
-        optimizer.load_state_dict(saved["optimizer"])
-        fabric.strategy.precision.load_state_dict(saved["precision"])
+def _train_elsewhere(
+    network: Network,
+    samples: Samples,
+    targets: npt.NDArray[np.int64],
+    weights: npt.NDArray[np.float64],
+    recipe: Recipe,
+    held_out: HeldOut | None,
+    checkpoint: CheckpointFile | None,
+) -> dict[str, Any]:
+    """Be one of the processes that another one started, and hand over what was learnt."""
+    joined = replace(recipe, strategy="ddp")
+    progress = _train_here(
+        network, samples, targets, weights, joined, held_out, checkpoint, on_epoch=None
+    )
+    return {"network": network.state_dict(), "progress": vars(progress)}
+
+
+def _train_here(
+    network: Network,
+    samples: Samples,
+    targets: npt.NDArray[np.int64],
+    weights: npt.NDArray[np.float64],
+    recipe: Recipe,
+    held_out: HeldOut | None,
+    checkpoint: CheckpointFile | None,
+    on_epoch: Callable[[Network, dict[str, float]], bool] | None,
+) -> Progress:
+    """Train in this process, and together with others where the strategy says so."""
+    fabric = make_fabric(
+        recipe.accelerator, recipe.devices, recipe.strategy, resolve_precision(recipe.precision)
+    )
+    with (
+        naming_lost_processes(fabric),
+        shared_batch_statistics(network, fabric.world_size),
+    ):
+        if fabric.world_size > 1:
+            check_agreement(
+                fabric,
+                {
+                    "random_state": fingerprint(recipe.seed),
+                    "data": samples.fingerprint(),
+                    "labels": fingerprint(targets),
+                    "weights of samples": fingerprint(weights),
+                    "initial weights": hash_weights(network),
+                    "validation data": "0" if held_out is None else held_out.samples.fingerprint(),
+                },
+            )
+        progress = _Run(fabric, network, samples, targets, weights, recipe, held_out).all_epochs(
+            checkpoint, on_epoch
+        )
+    network.to("cpu").eval()
+    return progress
+
+
+class _Run:
+    """One training run in one process: what its epochs share."""
+
+    def __init__(
+        self,
+        fabric: Any,
+        network: Network,
+        samples: Samples,
+        targets: npt.NDArray[np.int64],
+        weights: npt.NDArray[np.float64],
+        recipe: Recipe,
+        held_out: HeldOut | None,
+    ) -> None:
+        from timm import optim
+        from timm.scheduler.scheduler_factory import create_scheduler_v2
+        from timm.utils.model_ema import ModelEmaV3
+
+        self.fabric, self.network, self.samples, self.recipe = fabric, network, samples, recipe
+        self.targets, self.weights, self.held_out = targets, weights, held_out
+        self.score = None if held_out is None else held_out.make_score()
+        self.loader = samples.training_loader(
+            recipe.batch_size, recipe.seed, fabric.global_rank, fabric.world_size
+        )
+        self.n_batches = max(len(self.loader), 1)
+        self.optimizer: Any = optim.create_optimizer_v2(  # type: ignore[attr-defined]
+            _groups(network, recipe),
+            opt="adamw",
+            lr=recipe.learning_rate,
+            fused=fabric.device.type == "cuda",
+        )
+        self.scheduler, _ = create_scheduler_v2(
+            self.optimizer,
+            sched="cosine",
+            num_epochs=recipe.max_epochs,
+            warmup_epochs=recipe.warmup_epochs,  # type: ignore[arg-type]
+            warmup_lr=0.0,
+            warmup_prefix=True,
+            step_on_epochs=False,
+            updates_per_epoch=self.n_batches,
+        )
+        self.ema = None if recipe.ema_decay is None else ModelEmaV3(network, decay=recipe.ema_decay)
+
+    def all_epochs(
+        self,
+        checkpoint: CheckpointFile | None,
+        on_epoch: Callable[[Network, dict[str, float]], bool] | None,
+    ) -> Progress:
+        """Go on from the checkpoint to the end."""
+        fabric, network, recipe, ema = self.fabric, self.network, self.recipe, self.ema
+        progress = self._resume(checkpoint)
+        wrapped: Any = torch.compile(network) if recipe.compile else network
+        self.module, self.optimizer = fabric.setup(cast(nn.Module, wrapped), self.optimizer)
         if ema is not None:
-            ema.module.load_state_dict(saved["ema"])
+            ema.to(fabric.device)
+        trained = network if ema is None else ema.module
 
-    wrapped: Any = torch.compile(network) if recipe.compile else network
-    module, optimizer = fabric.setup(cast(nn.Module, wrapped), optimizer)
-    if ema is not None:
-        ema.to(fabric.device)
+        epochs = range(progress.epoch, 0 if progress.stopped else recipe.max_epochs)
+        with _bar(epochs, recipe.verbose > 0 and fabric.is_global_zero, "epoch") as bar:
+            for epoch in bar:
+                started = time.perf_counter()
+                with isolated_rng(_epoch_seed(recipe.seed, epoch, fabric.global_rank)):
+                    batch_losses = self._one_epoch(epoch)
+                self._check_losses(batch_losses, epoch)
+                self._check_weights(epoch)
+                record = {"epoch": epoch, "loss": float(batch_losses.mean())}
+                if self.held_out is not None:
+                    record["val_score"] = self._validate(trained)
+                    if progress.best_weights is None or record["val_score"] > progress.best_score:
+                        progress.best_epoch, progress.best_score = epoch, record["val_score"]
+                        progress.best_weights = copy_state(trained)
+                record |= {"learning_rate": self.optimizer.param_groups[-1]["lr"]}
+                record |= {"seconds": time.perf_counter() - started}
+                progress.history.append(record)
+                progress.epoch = epoch + 1
+                progress.stopped = self._stops(progress, trained, record, on_epoch)
+                if checkpoint is not None:
+                    self._write(checkpoint, progress)
+                bar.set_postfix(
+                    {key: f"{value:.4g}" for key, value in record.items() if key != "epoch"}
+                )
+                if progress.stopped:
+                    break
 
-    def run_epoch(epoch: int) -> Tensor:
+        if progress.best_weights is not None:
+            network.load_state_dict(progress.best_weights)
+        elif ema is not None:
+            network.load_state_dict(ema.module.state_dict())
+        return progress
+
+    def _one_epoch(self, epoch: int) -> Tensor:
         """One pass over the data; no value is read back from the device before its end."""
-        loader.set_epoch(epoch)
+        fabric, n_batches = self.fabric, self.n_batches
+        self.loader.set_epoch(epoch)
         batch_losses = []
-        module.train()
-        for batch, (inputs, positions) in enumerate(_bar(loader, recipe.verbose > 1)):
-            scheduler.step_update(epoch * n_batches + batch)
-            prepared = network.head.prepare(targets[positions]).to(fabric.device)
-            weight = torch.as_tensor(weights[positions], dtype=torch.float32)
+        self.module.train()
+        shown = self.recipe.verbose > 1 and fabric.is_global_zero
+        for batch, (inputs, positions) in enumerate(_bar(self.loader, shown)):
+            self.scheduler.step_update(epoch * n_batches + batch)
+            rows = positions.numpy()  # NumPy would take a tensor of one element for a number
+            prepared = self.network.head.prepare(self.targets[rows]).to(fabric.device)
+            weight = torch.as_tensor(self.weights[rows], dtype=torch.float32)
             weight = weight.to(fabric.device, non_blocking=True)
             inputs = inputs.to(fabric.device, non_blocking=True)
-            losses = module(inputs, prepared, epoch + batch / n_batches)
+            with naming_batches_of_one(len(self.targets), self.recipe.batch_size):
+                losses = self.module(inputs, prepared, epoch + batch / n_batches)
             # Over all processes, so that their number does not change the step.
             total: Any = fabric.all_reduce(weight.sum(), reduce_op="sum")
             loss = (weight * losses).sum() / total.clamp(min=1e-12)
+            # The strategy takes the mean over the processes, and their sum is wanted.
             fabric.backward(loss * fabric.world_size)
-            if recipe.clip_norm is not None:
+            if self.recipe.clip_norm is not None:
                 fabric.clip_gradients(
-                    module, optimizer, max_norm=recipe.clip_norm, error_if_nonfinite=False
+                    self.module,
+                    self.optimizer,
+                    max_norm=self.recipe.clip_norm,
+                    error_if_nonfinite=False,
                 )
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            if ema is not None:
-                ema.update(network, step=epoch * n_batches + batch)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            if self.ema is not None:
+                self.ema.update(self.network, step=epoch * n_batches + batch)
             batch_losses.append(loss.detach())
-        return torch.stack(batch_losses) if batch_losses else torch.zeros(1)
+        here = torch.stack(batch_losses) if batch_losses else torch.zeros(1, device=fabric.device)
+        everywhere: Tensor = fabric.all_reduce(here, reduce_op="sum")
+        return everywhere.cpu()
 
-    epochs = range(progress.epoch, 0 if progress.stopped else recipe.max_epochs)
-    with _bar(epochs, recipe.verbose > 0, "epoch") as bar:
-        for epoch in bar:
-            started = time.perf_counter()
-            with isolated_rng(_epoch_seed(recipe.seed, epoch)):
-                batch_losses = run_epoch(epoch).cpu()
-            _check_finite(batch_losses, epoch, loader, describe)
-            record = {"epoch": epoch, "loss": float(batch_losses.mean())}
-            trained = network if ema is None else ema.module
-            if validate is not None:
-                record |= validate(trained, fabric.device)
-                if progress.best_weights is None or record["val_score"] > progress.best_score:
-                    progress.best_epoch, progress.best_score = epoch, record["val_score"]
-                    progress.best_weights = copy_state(trained)
-            record |= {"learning_rate": optimizer.param_groups[-1]["lr"]}
-            record |= {"seconds": time.perf_counter() - started}
-            progress.history.append(record)
-            progress.epoch = epoch + 1
-            patience_over = recipe.patience is not None and (
-                validate is not None and epoch - progress.best_epoch >= recipe.patience
-            )
-            progress.stopped = bool(on_epoch is not None and on_epoch(trained, record))
-            progress.stopped |= patience_over
-            if checkpoint is not None and fabric.is_global_zero:
-                state = {
-                    "progress": vars(progress).copy(),
-                    "network": copy_state(network),
-                    "optimizer": optimizer.state_dict(),
-                    "precision": fabric.strategy.precision.state_dict(),
-                    "ema": None if ema is None else ema.module.state_dict(),
-                }
-                checkpoint.save(state)
-            bar.set_postfix(
-                {key: f"{value:.4g}" for key, value in record.items() if key != "epoch"}
-            )
-            if progress.stopped:
-                break
+    def _validate(self, trained: Network) -> float:
+        """Score the predictions of all processes, as one process would."""
+        assert self.held_out is not None
+        assert self.score is not None
+        fabric, samples = self.fabric, self.held_out.samples
+        share = samples
+        if fabric.world_size > 1:
+            share = samples.subset(np.arange(fabric.global_rank, len(samples), fabric.world_size))
+        part = share.read(trained, "leaf_log_probability", fabric.device)
+        log_leaves = gather_rows(fabric, part, len(samples))
+        # A scorer of the user's own need not be a pure function: one process asks it.
+        value = self.score(log_leaves) if fabric.is_global_zero else 0.0
+        shared: float = fabric.broadcast(value)
+        return shared
 
-    if progress.best_weights is not None:
-        network.load_state_dict(progress.best_weights)
-    elif ema is not None:
-        network.load_state_dict(ema.module.state_dict())
-    network.to("cpu").eval()
-    return progress
+    def _stops(
+        self,
+        progress: Progress,
+        trained: Network,
+        record: dict[str, float],
+        on_epoch: Callable[[Network, dict[str, float]], bool] | None,
+    ) -> bool:
+        asked = False
+        if on_epoch is not None and self.fabric.is_global_zero:
+            asked = bool(on_epoch(trained, record))
+        patience = self.recipe.patience
+        if patience is not None and self.held_out is not None:
+            asked |= record["epoch"] - progress.best_epoch >= patience
+        stops: bool = self.fabric.broadcast(asked)
+        return stops
+
+    def _resume(self, checkpoint: CheckpointFile | None) -> Progress:
+        """Read the checkpoint in one process, since the others may not have the file."""
+        if checkpoint is None:
+            return Progress()
+        saved: Any = None
+        if self.fabric.is_global_zero:
+            try:
+                saved = checkpoint.load()
+            except ValueError as error:
+                saved = str(error)
+        saved = self.fabric.broadcast(saved)
+        if isinstance(saved, str):
+            raise ValueError(saved)
+        if saved is None:
+            return Progress()
+        self.network.load_state_dict(saved["network"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.fabric.strategy.precision.load_state_dict(saved["precision"])
+        if self.ema is not None:
+            self.ema.module.load_state_dict(saved["ema"])
+        return Progress(**saved["progress"])
+
+    def _write(self, checkpoint: CheckpointFile, progress: Progress) -> None:
+        if self.fabric.is_global_zero:
+            state = {
+                "progress": vars(progress).copy(),
+                "network": copy_state(self.network),
+                "optimizer": self.optimizer.state_dict(),
+                "precision": self.fabric.strategy.precision.state_dict(),
+                "ema": None if self.ema is None else self.ema.module.state_dict(),
+            }
+            checkpoint.save(state)
+        # No process may end well when the file could not be written.
+        self.fabric.barrier()
+
+    def _check_losses(self, batch_losses: Tensor, epoch: int) -> None:
+        broken = torch.nonzero(~torch.isfinite(batch_losses)).flatten().tolist()
+        if not broken:
+            return
+        members = self.loader.batch_sampler.members(broken[0])
+        names = ", ".join(self.samples.describe(position) for position in members[:5])
+        raise FloatingPointError(
+            f"The loss became NaN or infinite in epoch {epoch}, batch {broken[0]}, which begins "
+            f"with {names}. Lower learning_rate, set clip_norm, or check these samples. The "
+            "checkpoint of the epoch before, if there is one, is intact."
+        )
+
+    def _check_weights(self, epoch: int) -> None:
+        """Refuse to keep weights that the last steps of an epoch broke: no loss shows those."""
+        broken = [
+            name
+            for name, value in self.network.state_dict().items()
+            if value.is_floating_point() and not bool(torch.isfinite(value).all())
+        ]
+        if broken:
+            members = self.loader.batch_sampler.members(self.n_batches - 1)
+            names = ", ".join(self.samples.describe(position) for position in members[:5])
+            raise FloatingPointError(
+                f"Weights became NaN or infinite in the last batch of epoch {epoch}, batch "
+                f"{self.n_batches - 1}, which begins with {names}; first in {broken[:3]}. Lower "
+                "learning_rate, set clip_norm, or check these samples. The checkpoint of the epoch "
+                "before, if there is one, is intact."
+            )
 
 
 def _groups(network: Network, recipe: Recipe) -> list[dict[str, Any]]:
@@ -273,28 +485,13 @@ def _groups(network: Network, recipe: Recipe) -> list[dict[str, Any]]:
     ]
 
 
-def _epoch_seed(seed: int, epoch: int) -> int:
-    return int(np.random.default_rng((seed, epoch)).integers(2**62))
+def _epoch_seed(seed: int, epoch: int, rank: int = 0) -> int:
+    """Seed what a network draws, such as dropout: other numbers in each process."""
+    key = (seed, epoch, rank) if rank else (seed, epoch)
+    return int(np.random.default_rng(key).integers(2**62))
 
 
 def _bar(items: Any, shown: bool, unit: str = "batch") -> Any:
     from tqdm.auto import tqdm
 
     return tqdm(items, disable=not shown, unit=unit, leave=unit == "epoch")
-
-
-def _check_finite(
-    batch_losses: Tensor, epoch: int, loader: Any, describe: Callable[[int], str]
-) -> None:
-    broken = torch.nonzero(~torch.isfinite(batch_losses)).flatten().tolist()
-    if not broken:
-        return
-    names: Sequence[str] = []
-    for batch, members in enumerate(loader.batch_sampler):
-        if batch == broken[0]:
-            names = [describe(position) for _, position in members[:5]]
-    raise FloatingPointError(
-        f"The loss became NaN or infinite in epoch {epoch}, batch {broken[0]}, which begins with "
-        f"{', '.join(names)}. Lower learning_rate, set clip_norm, or check these samples. The "
-        "checkpoint of the epoch before, if there is one, is intact."
-    )

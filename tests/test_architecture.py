@@ -48,6 +48,8 @@ ROOMS = (
     "_answers",
     "_wrapping",
     "solvers",
+    "batch_statistics",
+    "processes",
     "training",
     "persistence",
     "export",

@@ -183,6 +183,11 @@ class EpochSampler(Sampler[list[tuple[int, int]]]):
             return np.arange(self.n)
         return np.random.default_rng((self.seed, self.epoch)).permutation(self.n)
 
+    def members(self, batch: int) -> list[int]:
+        """Give the positions of one batch of the whole epoch, over all processes."""
+        positions: list[int] = self.order()[batch * self.batch_size :][: self.batch_size].tolist()
+        return positions
+
     def __len__(self) -> int:
         whole, rest = divmod(self.n, self.batch_size)
         return max(0, whole + (rest > 0 and not self.drop_last) - self.start_batch)

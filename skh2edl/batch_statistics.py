@@ -1,0 +1,135 @@
+"""Batch normalisation over all processes, so that their number does not change the training."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+class _SumOfProcesses(torch.autograd.Function):
+    """Add up a tensor over all processes; so does its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        torch.distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].clone(memory_format=torch.contiguous_format)
+        torch.distributed.all_reduce(total)
+        return total
+
+
+@contextmanager
+def shared_batch_statistics(network: nn.Module, n_processes: int) -> Iterator[None]:
+    """Let the batch normalisations of a network see the batches of all processes while it trains.
+
+    Unlike ``torch.nn.SyncBatchNorm`` this runs on the CPU too, takes empty shares of a batch, and
+    leaves the modules as they were.
+
+    Parameters
+    ----------
+    network : Module
+        Changed inside the block only.
+    n_processes : int
+        With 1 nothing is changed.
+
+    Examples
+    --------
+    >>> with shared_batch_statistics(nn.Sequential(nn.BatchNorm2d(3)), n_processes=1):
+    ...     pass
+    """
+    changed: list[Any] = []
+    others = set()
+    if n_processes > 1:
+        for module in network.modules():
+            if not isinstance(module, _PLAIN) or not module.track_running_stats:
+                continue
+            if type(module) in _PLAIN:
+                module.forward = partial(_normalize, module)  # type: ignore[method-assign]
+            elif _is_timms(module):
+                module.forward = partial(_normalize_and_activate, module)  # type: ignore[method-assign]
+            else:
+                others.add(type(module).__name__)
+                continue
+            changed.append(module)
+    if others:
+        warnings.warn(
+            f"{', '.join(sorted(others))} normalises by the batch of each process alone, so that "
+            f"training depends a little on the number of processes, here {n_processes}.",
+            UserWarning,
+            stacklevel=2,
+        )
+    try:
+        yield
+    finally:
+        for module in changed:
+            del module.forward
+
+
+@contextmanager
+def naming_batches_of_one(n_samples: int, batch_size: int) -> Iterator[None]:
+    """Say how to avoid a batch whose single value per channel has no spread to normalise by."""
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise ValueError(
+            "A batch holds one sample, and the batch normalisation of the backbone cannot learn "
+            f"from it. Of {n_samples} samples batch_size={batch_size} leaves "
+            f"{n_samples % batch_size or batch_size} for the last batch: choose another "
+            "batch_size, or a larger image_size."
+        ) from error
+
+
+def _is_timms(module: nn.Module) -> bool:
+    from timm.layers.norm_act import BatchNormAct2d
+
+    return type(module) is BatchNormAct2d
+
+
+def _normalize_and_activate(norm: Any, inputs: Tensor) -> Tensor:
+    outputs: Tensor = norm.act(norm.drop(_normalize(norm, inputs)))
+    return outputs
+
+
+def _normalize(norm: Any, inputs: Tensor) -> Tensor:
+    if not norm.training:
+        known = norm.running_mean, norm.running_var, norm.weight, norm.bias
+        return nn.functional.batch_norm(inputs, *known, eps=norm.eps)
+    values = inputs.float() if inputs.dtype in (torch.float16, torch.bfloat16) else inputs
+    others = [dim for dim in range(values.ndim) if dim != 1]
+    shape = [1, -1] + [1] * (values.ndim - 2)
+    count = values.new_full((1,), values.numel() / values.shape[1])
+    first = _SumOfProcesses.apply(torch.cat([values.sum(others), count]))
+    n_values = first[-1].detach().clamp(min=1)
+    mean = first[:-1] / n_values
+    centred = values - mean.view(shape)
+    # After the mean, not from the squares alone: those would cancel.
+    variance = _SumOfProcesses.apply((centred * centred).sum(others)) / n_values
+    _remember(norm, mean.detach(), variance.detach() * n_values / (n_values - 1).clamp(min=1))
+    outputs = centred * torch.rsqrt(variance + norm.eps).view(shape)
+    if norm.affine:
+        outputs = outputs * norm.weight.view(shape) + norm.bias.view(shape)
+    return outputs.to(inputs.dtype)
+
+
+@torch.no_grad()
+def _remember(norm: Any, mean: Tensor, variance: Tensor) -> None:
+    norm.num_batches_tracked.add_(1)
+    momentum = norm.momentum
+    if momentum is None:
+        momentum = 1 / float(norm.num_batches_tracked)
+    norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), momentum)
+    norm.running_var.lerp_(variance.to(norm.running_var.dtype), momentum)
