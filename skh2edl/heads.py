@@ -24,6 +24,9 @@ from .taxonomy import Taxonomy
 # exp(20) is 5e8: more evidence than any data gives, and its square is finite in float32.
 _MAX_EXPONENT = 20.0
 
+# How many dense products, forward and backward, take as long as a gathered row; measured.
+_COST_OF_A_GATHERED_ROW = 150
+
 
 def _softplus_squared(logits: Tensor) -> Tensor:
     return F.softplus(logits).square()
@@ -118,10 +121,17 @@ class TreeHead(nn.Module):
         Length of the feature.
     n_outputs : int
         Rows of the read-out.
+
+    Attributes
+    ----------
+    sparse_gradient : bool
+        Whether :meth:`path_logits` gives the weight a gradient of the rows it read alone, which
+        takes an optimiser made for that.
     """
 
     def __init__(self, taxonomy: Taxonomy, n_features: int, n_outputs: int) -> None:
         super().__init__()
+        self.sparse_gradient = False
         self.segments = TreeSegments(taxonomy)
         # torch draws initial weights that are overwritten here; the caller's generator stays put.
         with torch.random.fork_rng(devices=[]):
@@ -134,6 +144,27 @@ class TreeHead(nn.Module):
         """Return the logits, in the precision of the head whatever surrounds it."""
         with torch.autocast(features.device.type, enabled=False):
             return self.linear(features.to(self.linear.weight.dtype))
+
+    def path_logits(self, features: Tensor, paths: Paths) -> Tensor:
+        """Return the logits of the decisions on the ways to the labels: (n_entries,).
+
+        In a large tree only the rows of those decisions are read, and only they get a gradient.
+
+        Parameters
+        ----------
+        features : Tensor of shape (n, n_features)
+            What the backbone says of each sample.
+        paths : Paths
+            The ways.
+        """
+        n_entries, n_dense = paths.decision.shape[0], features.shape[0] * self.linear.out_features
+        if n_entries * _COST_OF_A_GATHERED_ROW >= n_dense:
+            return paths.gather(self.read_out(features))
+        weight, bias = self.linear.weight, self.linear.bias
+        with torch.autocast(features.device.type, enabled=False):
+            rows = F.embedding(paths.decision, weight, sparse=self.sparse_gradient)
+            own = features.to(weight.dtype).index_select(0, paths.row)
+            return (rows * own).sum(1) + bias.index_select(0, paths.decision)
 
     def prepare(self, targets: npt.ArrayLike) -> Targets:
         """Turn target nodes into what :meth:`loss` reads, before anything is on a device.
@@ -268,7 +299,7 @@ class SoftmaxTreeHead(TreeHead):
 
     def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
         """Return the loss of each sample."""
-        log_conditional = paths.log_softmax(paths.gather(self.read_out(features)))
+        log_conditional = paths.log_softmax(self.path_logits(features, paths))
         return -paths.sample_sum(log_conditional.index_select(0, paths.target))
 
 
@@ -437,14 +468,14 @@ class OpinionTreeHead(EvidentialHead):
 
     def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
         """Return the loss of each sample."""
-        logits = self.read_out(features)
-        prior = self.prior[paths.decision]
+        prior_weight = self.prior_weight.index_select(0, paths.node)
+        prior = self.base_rate.index_select(0, paths.decision) * paths.spread(prior_weight)
         if self.nested:
-            evidence = paths.gather(self.pooled_evidence(logits))
+            evidence = paths.gather(self.pooled_evidence(self.read_out(features)))
         else:
-            evidence = self.to_evidence(paths.gather(logits))
+            evidence = self.to_evidence(self.path_logits(features, paths))
         # As reported: a held-out label may pass through a node that no training label did.
-        alpha = evidence * paths.spread(self.supervised[paths.node]) + prior
+        alpha = evidence * paths.spread(self.supervised.index_select(0, paths.node)) + prior
         strength = paths.segment_sum(alpha)
         probability = alpha / paths.spread(strength)
 
@@ -457,17 +488,18 @@ class OpinionTreeHead(EvidentialHead):
             risk = surprise if self.risk == "log" else torch.zeros_like(surprise)
         kl_weight = self.kl_weight_after(epochs_done)
         if kl_weight > 0:
-            is_target = torch.zeros_like(alpha, dtype=torch.bool)
-            is_target[paths.target] = True
+            is_target = torch.zeros_like(alpha, dtype=torch.bool).index_fill(0, paths.target, True)
             divergence = losses.misleading_evidence(alpha, prior, is_target, paths.segment_sum)
             if self.kl_per_child:
                 divergence = divergence / self.segments.fan_out[paths.node]
             risk = risk + kl_weight * divergence
-        loss = self.depth_weights[paths.node] * risk + self.leaf_weight * surprise
+        loss = self.depth_weights.index_select(0, paths.node) * risk
+        if self.leaf_weight > 0:
+            loss = loss + self.leaf_weight * surprise
         if self.consistency_weight > 0:
             loss = loss + self.consistency_weight * losses.rising_doubt(
                 probability.index_select(0, paths.target),
-                self.prior_weight[paths.node] / strength,
+                prior_weight / strength,
                 paths.has_previous,
             )
         return paths.sample_sum(loss)

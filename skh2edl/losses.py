@@ -87,8 +87,14 @@ def dirichlet_divergence(alpha: Tensor, prior: Tensor, segment_sum: SegmentSum) 
     segment_sum : callable
         Adds up the entries of each segment.
     """
-    whole = _divergence_term(segment_sum(alpha), segment_sum(prior))
-    return whole - segment_sum(_divergence_term(alpha, prior))
+    total = segment_sum(alpha)
+    # All at once: for a small batch the number of operations counts, not their length.
+    terms: Tensor = _DivergenceTerm.apply(
+        torch.cat([alpha.flatten(), total.flatten()]),
+        torch.cat([prior.flatten(), segment_sum(prior).flatten()]),
+    )
+    parts, whole = terms.tensor_split([alpha.numel()])
+    return whole.view_as(total) - segment_sum(parts.view_as(alpha))
 
 
 class _DivergenceTerm(torch.autograd.Function):
@@ -96,11 +102,12 @@ class _DivergenceTerm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, prior: Tensor) -> Tensor:
-        of_x, of_prior = torch.digamma(x), torch.digamma(prior)
-        digammas = of_x - of_prior
+        both = torch.cat([x, prior])
+        digamma = torch.digamma(both)
+        excess = log_gamma_excess(both, digamma)
+        digammas = digamma[: len(x)] - digamma[len(x) :]
         ctx.save_for_backward(x, prior, digammas)
-        excess = log_gamma_excess(x, of_x) - log_gamma_excess(prior, of_prior)
-        return excess + prior * digammas
+        return excess[: len(x)] - excess[len(x) :] + prior * digammas
 
     @staticmethod
     @once_differentiable
@@ -116,11 +123,6 @@ class _DivergenceTerm(torch.autograd.Function):
         return of_x, of_prior
 
 
-def _divergence_term(x: Tensor, prior: Tensor) -> Tensor:
-    term: Tensor = _DivergenceTerm.apply(x, prior)
-    return term
-
-
 def log_gamma_excess(x: Tensor, digamma: Tensor | None = None) -> Tensor:
     """Return ``lnΓ(x) - x ψ(x) + x``, which grows like -log(x) / 2, without cancellation.
 
@@ -132,8 +134,8 @@ def log_gamma_excess(x: Tensor, digamma: Tensor | None = None) -> Tensor:
         ``ψ(x)`` where it is known.
     """
     is_low = x < _SERIES_FROM
-    low, high = torch.where(is_low, x, 1.0), torch.where(is_low, _SERIES_FROM, x)
-    digamma = torch.digamma(low) if digamma is None else torch.where(is_low, digamma, 0.0)
+    low, high = x.clamp(max=_SERIES_FROM), x.clamp(min=_SERIES_FROM / 2)
+    digamma = torch.digamma(low) if digamma is None else digamma
     direct = torch.lgamma(low) - low * (digamma - 1)
     inverse = 1 / high
     square = inverse * inverse
@@ -171,7 +173,7 @@ def log_det_fisher(alpha: Tensor, present: Tensor) -> Tensor:
 def _trigamma_gap(x: Tensor) -> Tensor:
     """Return ``x - 1 / ψ₁(x)``, which lies between 0 and 1/2."""
     is_low = x < _SERIES_FROM
-    low, high = torch.where(is_low, x, 1.0), torch.where(is_low, _SERIES_FROM, x)
+    low, high = x.clamp(max=_SERIES_FROM), x.clamp(min=_SERIES_FROM / 2)
     inverse = 1 / high
     square = inverse * inverse
     # x ψ₁(x) = 1 + rest / x

@@ -446,3 +446,37 @@ def test_a_new_nested_opinion_holds_little_evidence_in_all():
     evidence = head.evidence(torch.zeros(1, 3)).detach()
     at_root = evidence[0, : TREE.decision_offsets[1]].sum()
     torch.testing.assert_close(at_root, torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("make", [opinion_head, lambda: (SoftmaxTreeHead(TREE, N_FEATURES),)])
+def test_rows_gathered_for_a_large_tree_give_the_dense_loss_and_gradients(
+    monkeypatch, make, sparse
+):
+    head, features = make()[0], make_features(TREE.n_nodes)
+    randomise(head, np.random.default_rng(3))
+    paths = head.prepare(every_node())
+
+    def loss_and_gradients():
+        losses = head.loss(features, paths, 50)
+        return [losses, *torch.autograd.grad(losses.sum(), list(head.linear.parameters()))]
+
+    dense = loss_and_gradients()
+    monkeypatch.setattr("skh2edl.heads._COST_OF_A_GATHERED_ROW", 0)
+    head.sparse_gradient = sparse
+    gathered = loss_and_gradients()
+    assert gathered[1].is_sparse == sparse
+    for ours, expected in zip(gathered, dense, strict=True):
+        ours = ours.to_dense() if ours.is_sparse else ours
+        torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_only_the_rows_on_the_ways_to_the_labels_are_touched_in_a_large_tree(monkeypatch):
+    monkeypatch.setattr("skh2edl.heads._COST_OF_A_GATHERED_ROW", 0)
+    head = opinion_head()[0]
+    head.sparse_gradient = True
+    head.loss(make_features(1), head.prepare(TREE.resolve(["pug"])), 50).sum().backward()
+    touched = head.linear.weight.grad.coalesce().indices().flatten().tolist()
+    # "all" chooses between cat, dog and fish; "dog" between pug and other.
+    ends = ["all/cat", "all/dog/dog", "fish", "pug", "all/dog/dog/other"]
+    assert touched == sorted(TREE.last_decision[TREE.resolve(ends)])

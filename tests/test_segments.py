@@ -50,13 +50,32 @@ def test_node_sums_and_softmax_equal_loops_over_nodes(tree):
         torch.testing.assert_close(softmax[:, columns], values[:, columns].log_softmax(1))
 
 
+def segments_in_both_forms(tree):
+    """By a matrix, as small trees are added up, and by index, as large ones."""
+    by_matrix, by_index = TreeSegments(tree), TreeSegments(tree)
+    assert by_matrix.on_way is not None
+    by_index.on_way = None
+    return by_matrix, by_index
+
+
 @given(taxonomies())
 def test_sums_to_leaves_follow_each_path(tree):
     values = dense(tree)
-    ours = TreeSegments(tree).sum_to_leaves(values)
-    for position, leaf in enumerate(tree.leaf_nodes.tolist()):
-        way = [columns[target] for _, columns, target in reference.decisions_to(tree, leaf)]
-        torch.testing.assert_close(ours[:, position], values[:, way].sum(1))
+    for segments in segments_in_both_forms(tree):
+        ours = segments.sum_to_leaves(values)
+        for position, leaf in enumerate(tree.leaf_nodes.tolist()):
+            way = [columns[target] for _, columns, target in reference.decisions_to(tree, leaf)]
+            torch.testing.assert_close(ours[:, position], values[:, way].sum(1))
+
+
+@given(taxonomies())
+def test_sums_below_decisions_add_up_their_leaves(tree):
+    leaves = torch.from_numpy(np.random.default_rng(0).normal(size=(3, tree.n_leaves)))
+    for segments in segments_in_both_forms(tree):
+        ours = segments.sum_below(leaves)
+        for column, child in enumerate(tree.decision_children.tolist()):
+            inside = slice(tree.leaf_start[child], tree.leaf_stop[child])
+            torch.testing.assert_close(ours[:, column], leaves[:, inside].sum(1))
 
 
 @given(taxonomies())
