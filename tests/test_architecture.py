@@ -61,6 +61,7 @@ ROOMS = (
     "decisions",
     "calibration",
     "ensembles",
+    "batch",
     "scorers",
     "displays",
     "datasets",
@@ -77,7 +78,16 @@ ESTIMATORS = {
     "calibration",
     "ensembles",
 }
-OPTIONAL = {"dask", "distributed", "matplotlib", "networkx", "onnx", "onnxruntime", "onnxscript"}
+OPTIONAL = {
+    "dask",
+    "distributed",
+    "matplotlib",
+    "networkx",
+    "onnx",
+    "onnxruntime",
+    "onnxscript",
+    "pyarrow",
+}
 MAX_LINES = 600
 # Written in pieces, so that this file does not hold what it forbids.
 MACHINE_PATH = re.compile(
