@@ -197,6 +197,13 @@ def test_arrays_are_opened_and_cropped_too(zoo):
     assert (np.asarray(zoo.open(1)) == zoo.images[1][2:5, 1:]).all()
 
 
+def test_pixels_are_read_cropped_by_classifiers_too(zoo):
+    np.testing.assert_array_equal(
+        np.asarray(zoo.source.read(1))[..., 0], np.asarray(zoo.open(1).convert("L"))
+    )
+    assert zoo.source.size == zoo.open(1).size[::-1]
+
+
 def test_pixels_have_no_files_to_crop(zoo, tmp_path):
     with pytest.raises(TypeError, match="copies image files, and this record holds pixels"):
         zoo.crop_files(tmp_path)

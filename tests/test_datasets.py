@@ -12,12 +12,14 @@ import pytest
 import torchvision
 from PIL import Image
 
+from skh2edl import ImageFeatureExtractor
 from skh2edl.datasets import (
     fgvc_aircraft,
     load_derm12345,
     load_fgvc_aircraft,
     load_grocery_store,
 )
+from skh2edl.images import image_source
 
 LEVELS = ("manufacturer", "family", "variant")
 
@@ -93,6 +95,24 @@ def test_the_banner_of_an_aircraft_is_cropped_and_the_file_is_not_changed(tmp_pa
     assert np.asarray(image)[:36].max() < 120  # white starts at row 40; JPEG blurs 8 x 8 blocks
     with Image.open(record.images[0]) as file:
         assert file.size == (40, 60)
+
+
+def test_classifiers_read_aircraft_without_the_banner(tmp_path):
+    write_aircraft(tmp_path)
+    record = load_fgvc_aircraft(tmp_path)
+    source = record.source
+    assert len(source) == 5
+    for position in range(5):
+        seen = np.asarray(source.read(position))
+        np.testing.assert_array_equal(seen, np.asarray(record.open(position)))
+        assert seen.shape == (40, 40, 3)
+    # A scaled-down decoding would count the banner in other pixels.
+    assert source.read(0, min_side=10).size == (40, 40)
+    # Cached features of the whole picture are not taken for those of the cropped one.
+    assert source.identity(0) != image_source(record.images).identity(0)
+    features = ImageFeatureExtractor("test_resnet", weights=None, image_size=32)
+    whole = features.fit_transform(record.images)
+    assert (features.transform(source) != whole).any(axis=1).all()
 
 
 def test_cropped_copies_of_aircraft_are_written_once(tmp_path):

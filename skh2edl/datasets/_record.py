@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from PIL import Image, ImageOps
 
 from skh2edl.datasets._hashing import unit_hash
 from skh2edl.taxonomy import Taxonomy
+
+if TYPE_CHECKING:
+    from skh2edl.images import ImageSource
 
 SPLITS = ("train", "val", "test")
 
@@ -47,8 +50,8 @@ class LabelledImages:
         The terms under which the images may be used.
     crop : tuple of int, default=(0, 0, 0, 0)
         Pixels to cut off at the left, top, right and bottom before anything else, in the order
-        of ``PIL.ImageOps.crop``. Loaders do not change the files: `open` applies it to one
-        image, and `crop_files` writes cropped copies of all.
+        of ``PIL.ImageOps.crop``. Loaders do not change the files: `source` is read with it, `open`
+        applies it to one image, and `crop_files` writes cropped copies of all.
     info : mapping of str to ndarray of shape (n, ...), default={}
         Whatever else is known about each image.
 
@@ -137,6 +140,21 @@ class LabelledImages:
     def counts(self) -> dict[str, int]:
         """Images in each split."""
         return {split: int((self.split == split).sum()) for split in SPLITS}
+
+    @property
+    def source(self) -> "ImageSource":
+        """The images as classifiers should read them: an ``X`` that is cropped when decoded."""
+        from skh2edl.images import image_source  # here: a record alone needs no torch
+
+        return image_source(self._cropped_pixels(), crop=self.crop)
+
+    def _cropped_pixels(self) -> NDArray:
+        """Return pixels without what is to be cut off, or the paths as they are."""
+        if self.images.dtype.kind == "U" or not any(self.crop):
+            return self.images
+        left, top, right, bottom = self.crop
+        height, width = self.images.shape[1:3]
+        return self.images[:, top : height - bottom, left : width - right]
 
     def subset(self, *splits: str) -> "LabelledImages":
         """Return the images of one or more splits, with the whole taxonomy.

@@ -29,7 +29,8 @@ def load_fgvc_aircraft(
     """Load FGVC-Aircraft: 10,000 images, 30 manufacturers > 70 families > 100 variants.
 
     Every image carries a banner of 20 pixels at the bottom that names the photographer. The
-    record says so in its `crop`, and its method `crop_files` writes copies without the banner.
+    record says so in its `crop`: its `source`, which classifiers accept as ``X``, is read without
+    the banner, and `crop_files` writes copies without it.
 
     Parameters
     ----------

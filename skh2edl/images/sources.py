@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from .decoding import (
     MAX_PIXELS,
@@ -25,6 +25,8 @@ ACCEPTED_INPUT = (
     "X must hold images: file paths (list, array, pandas Series), a uint8 array of shape "
     "(n, H, W, 3) or (n, H, W), or a list of PIL images or of uint8 arrays (H, W, 3) or (H, W)"
 )
+
+_NO_CROP = (0, 0, 0, 0)
 
 
 class BadImageError(ValueError):
@@ -116,8 +118,11 @@ class PathSource(ImageSource):
 
     in_memory = False
 
-    def __init__(self, paths: Sequence[str], max_pixels: int) -> None:
+    def __init__(
+        self, paths: Sequence[str], max_pixels: int, crop: tuple[int, int, int, int] = _NO_CROP
+    ) -> None:
         super().__init__(len(paths), max_pixels)
+        self._crop = crop
         # One buffer: a list of strings is copied page by page into every forked worker.
         encoded = [os.fsencode(path) for path in paths]
         self._buffer = b"".join(encoded)
@@ -134,7 +139,11 @@ class PathSource(ImageSource):
         return f"{self.path(row)!r} (X[{row}])"
 
     def _read(self, row: int, min_side: int | None) -> Image.Image:
-        return decode_file(self.path(row), min_side, self.max_pixels)
+        if not any(self._crop):
+            return decode_file(self.path(row), min_side, self.max_pixels)
+        # At full scale, where the pixels to cut off are counted.
+        image = decode_file(self.path(row), None, self.max_pixels)
+        return ImageOps.crop(image, self._crop)
 
     def _identity(self, row: int) -> bytes:
         path = self.path(row)
@@ -144,7 +153,8 @@ class PathSource(ImageSource):
         except (OSError, ValueError):  # ValueError: a null byte in the name
             size = time = -1
         name = os.fsencode(path)
-        return struct.pack("<qqq", len(name), size, time) + name
+        cut = struct.pack("<4q", *self._crop) if any(self._crop) else b""
+        return struct.pack("<qqq", len(name), size, time) + name + cut
 
 
 class ArraySource(ImageSource):
@@ -212,7 +222,9 @@ def _array_identity(image: np.ndarray) -> bytes:
     return str(image.shape).encode() + np.ascontiguousarray(image).tobytes()
 
 
-def image_source(X: Any, *, max_pixels: int = MAX_PIXELS) -> ImageSource:
+def image_source(
+    X: Any, *, max_pixels: int = MAX_PIXELS, crop: tuple[int, int, int, int] = _NO_CROP
+) -> ImageSource:
     """Accept every kind of image input.
 
     Parameters
@@ -223,6 +235,8 @@ def image_source(X: Any, *, max_pixels: int = MAX_PIXELS) -> ImageSource:
     max_pixels : int, default=178_956_970
         An image that declares more pixels is bad. Pillow sets a limit of its own, equal to the
         default.
+    crop : tuple of int, default=(0, 0, 0, 0)
+        Pixels to cut off each file's image at the left, top, right and bottom, such as a banner.
 
     Returns
     -------
@@ -257,7 +271,7 @@ def image_source(X: Any, *, max_pixels: int = MAX_PIXELS) -> ImageSource:
         raise TypeError(f"{ACCEPTED_INPUT}. Got {type(X).__name__}.")
     is_path = [isinstance(item, (str, os.PathLike)) for item in X]
     if all(is_path):
-        return PathSource([os.fspath(item) for item in X], max_pixels)
+        return PathSource([os.fspath(item) for item in X], max_pixels, crop)
     for index, item in enumerate(X):
         if is_path[index]:
             raise TypeError(f"{ACCEPTED_INPUT}. Paths and images are mixed: X[{index}] is a path.")

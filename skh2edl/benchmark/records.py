@@ -1,0 +1,156 @@
+"""Results on disk: one JSON file each, whole or not there, and never written twice."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from .experiment import Experiment
+
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "timm")
+
+
+def record_path(records: str | os.PathLike[str], experiment: Experiment) -> Path:
+    """Return where the result of an experiment is, or will be."""
+    return Path(records) / f"{experiment.name}.json"
+
+
+def error_path(records: str | os.PathLike[str], experiment: Experiment) -> Path:
+    """Return where the traceback of a failed experiment is."""
+    return Path(records) / "errors" / f"{experiment.name}.txt"
+
+
+def write_record(path: Path, record: dict[str, Any]) -> bool:
+    """Write a record, unless there is one.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    record : dict
+        What JSON can hold; NaN and infinities become null.
+
+    Returns
+    -------
+    written : bool
+        False if another process was faster: its record stays.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{os.getpid()}-{path.stem}.part")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(_to_json(record))
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        # A link is refused where a file is already, unlike a renaming, which would replace it.
+        os.link(partial, path)
+    except FileExistsError:
+        return False
+    finally:
+        partial.unlink()
+    return True
+
+
+def read_records(records: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Read all records of a folder.
+
+    Parameters
+    ----------
+    records : path
+        The folder, as given to :func:`run_experiments`.
+
+    Returns
+    -------
+    records : list of dict
+        In the order of the file names. ``record["experiment"]`` holds the fields of the
+        :class:`Experiment`, ``record["test"]`` and ``record["test_calibrated"]`` the reports of
+        :func:`~skh2edl.metrics.hierarchical_report`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from skh2edl.benchmark import read_records
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     read_records(folder)
+    []
+    """
+    folder = Path(records)
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"records must be a folder, and there is none at {folder}. Run the experiments first."
+        )
+    read = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            Experiment.from_dict(record["experiment"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path} is not the record of an experiment ({error}). Move it elsewhere."
+            ) from error
+        read.append(record)
+    return read
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what computes the results."""
+    found = {"skh2edl": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+class PeakMemory:
+    """Measure the largest resident memory of this process from now on."""
+
+    def __init__(self) -> None:
+        self._reset = False
+        with contextlib.suppress(OSError):
+            # Linux forgets the high-water mark; elsewhere the one since the start is reported.
+            Path("/proc/self/clear_refs").write_text("5")
+            self._reset = True
+
+    def mebibytes(self) -> float | None:
+        """Return the peak, or None where the system does not tell."""
+        if self._reset:
+            for line in Path("/proc/self/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    return round(int(line.split()[1]) / 1024, 1)
+        try:
+            import resource
+        except ImportError:
+            return None
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
+
+
+def _to_json(record: dict[str, Any]) -> str:
+    """Return JSON with a line for each field: short, and two records can be compared."""
+    fields = (
+        f"{json.dumps(key)}: {json.dumps(_finite(value), allow_nan=False)}"
+        for key, value in record.items()
+    )
+    return "{\n" + ",\n".join(fields) + "\n}\n"
+
+
+def _finite(value: Any) -> Any:
+    """Return the value with null for what JSON cannot hold."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Sequence):
+        return [_finite(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
