@@ -239,7 +239,7 @@ class IEDLHead(FlatOpinionHead):
         strength = (alpha * cells.present).sum(1, keepdim=True)
         p = alpha * cells.present / strength
         error = (cells.target - p).square() + p * (1 - p) / (strength + 1)
-        risk = (error * torch.polygamma(1, alpha)).sum(1)
+        risk = (error * losses.trigamma(alpha)).sum(1)
         return risk - self.fisher_weight * losses.log_det_fisher(alpha, cells.present)
 
 

@@ -17,6 +17,8 @@ from torch.autograd.function import once_differentiable
 
 SegmentSum = Callable[[Tensor], Tensor]
 
+# Steps of the recurrence ψ₂(x) = ψ₂(x + 1) - 2 / x³ that take any x > 0 to where a series is exact.
+_TETRAGAMMA_STEPS = 10
 # Above this the series below is exact to float64.
 _SERIES_FROM = 16.0
 
@@ -123,6 +125,48 @@ class _DivergenceTerm(torch.autograd.Function):
         return of_x, of_prior
 
 
+def trigamma(x: Tensor) -> Tensor:
+    """Return ``ψ₁(x)``, with a derivative that is a short series.
+
+    Parameters
+    ----------
+    x : Tensor
+        Positive.
+
+    Examples
+    --------
+    >>> import torch
+    >>> x = torch.tensor(1.0, requires_grad=True)
+    >>> trigamma(x).backward()  # -2 ζ(3)
+    >>> x.grad
+    tensor(-2.4041)
+    """
+    return _Trigamma.apply(x)  # type: ignore[no-any-return]
+
+
+class _Trigamma(torch.autograd.Function):
+    """ψ₁; torch's own derivative goes through the zeta function, 20 times as slow."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return torch.polygamma(1, x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        steps = torch.zeros_like(x)
+        for k in range(_TETRAGAMMA_STEPS):
+            inverse = (x + k).reciprocal_()
+            steps += inverse * inverse * inverse
+        inverse = 1 / (x + _TETRAGAMMA_STEPS)
+        square = inverse * inverse
+        tail = 1 / 6 - square * (1 / 6 - square * (3 / 10 - square * (5 / 6 - square * 691 / 210)))
+        series = square * (1 + inverse + square * (1 / 2 - square * tail))
+        return -gradient * (2 * steps + series)
+
+
 def log_gamma_excess(x: Tensor, digamma: Tensor | None = None) -> Tensor:
     """Return ``lnΓ(x) - x ψ(x) + x``, which grows like -log(x) / 2, without cancellation.
 
@@ -165,9 +209,9 @@ def log_det_fisher(alpha: Tensor, present: Tensor) -> Tensor:
     tensor([0.5841])
     """
     strength = (alpha * present).sum(-1)
-    logs = (torch.polygamma(1, alpha).log() * present).sum(-1)
+    logs = (trigamma(alpha).log() * present).sum(-1)
     rest = (_trigamma_gap(alpha) * present).sum(-1) - _trigamma_gap(strength)
-    return logs + torch.polygamma(1, strength).log() + rest.log()
+    return logs + trigamma(strength).log() + rest.log()
 
 
 def _trigamma_gap(x: Tensor) -> Tensor:
@@ -179,7 +223,7 @@ def _trigamma_gap(x: Tensor) -> Tensor:
     # x ψ₁(x) = 1 + rest / x
     tail = 1 / 6 - square * (1 / 30 - square * (1 / 42 - square * (1 / 30 - square * (5 / 66))))
     rest = 1 / 2 + inverse * tail
-    return torch.where(is_low, low - 1 / torch.polygamma(1, low), rest / (1 + rest * inverse))
+    return torch.where(is_low, low - 1 / trigamma(low), rest / (1 + rest * inverse))
 
 
 def rising_doubt(probability: Tensor, vacuity: Tensor, has_previous: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import reference
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import digamma, gammaln
+from scipy.special import digamma, gammaln, polygamma
 from torch.distributions import Dirichlet, kl_divergence
 
 from skh2edl import losses
@@ -146,3 +146,12 @@ def test_rising_doubt_pulls_at_vacuity_and_not_at_probability():
 )
 def test_annealing_rises_in_a_line_and_stays(epochs_done, annealing, expected):
     assert losses.annealed(2.0, epochs_done, annealing) == expected
+
+
+@pytest.mark.parametrize("x", [1e-3, 0.1, 0.5, 1.0, 1.7, 5.0, 10.0, 100.0, 1e4])
+def test_the_derivative_of_trigamma_is_tetragamma(x):
+    variable = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+    value = losses.trigamma(variable)
+    value.backward()
+    assert value.item() == pytest.approx(float(polygamma(1, x)), rel=1e-9)
+    assert variable.grad.item() == pytest.approx(float(polygamma(2, x)), rel=1e-11)
