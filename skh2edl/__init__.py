@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 # `import skh2edl` and the command line start without loading torch.
 _EXPORTS = {
     "CalibratedTreeClassifier": "calibration",
+    "ConformalTreeClassifier": "decisions",
     "FlatCEClassifier": "baselines",
     "FlatEDLClassifier": "evidential_baselines",
     "H2EDLClassifier": "h2edl",
@@ -21,11 +22,15 @@ _EXPORTS = {
     "HyperOpinion": "opinion",
     "IEDLClassifier": "evidential_baselines",
     "ImageFeatureExtractor": "features",
+    "MinimumCostClassifier": "decisions",
+    "NoveltyDetector": "decisions",
     "REDLClassifier": "evidential_baselines",
     "SoftLabelClassifier": "baselines",
     "Taxonomy": "taxonomy",
     "TreeEnsembleClassifier": "ensembles",
+    "fuse_subjects": "decisions",
     "load_model": "persistence",
+    "rank_for_annotation": "decisions",
 }
 
 __all__ = ["__version__", *_EXPORTS]
@@ -36,7 +41,12 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .baselines import HXEClassifier as HXEClassifier
     from .baselines import SoftLabelClassifier as SoftLabelClassifier
     from .calibration import CalibratedTreeClassifier as CalibratedTreeClassifier
+    from .decisions import ConformalTreeClassifier as ConformalTreeClassifier
     from .decisions import HedgedClassifier as HedgedClassifier
+    from .decisions import MinimumCostClassifier as MinimumCostClassifier
+    from .decisions import NoveltyDetector as NoveltyDetector
+    from .decisions import fuse_subjects as fuse_subjects
+    from .decisions import rank_for_annotation as rank_for_annotation
     from .ensembles import TreeEnsembleClassifier as TreeEnsembleClassifier
     from .evidential_baselines import FlatEDLClassifier as FlatEDLClassifier
     from .evidential_baselines import HENNClassifier as HENNClassifier

@@ -18,9 +18,12 @@ from sklearn.utils.validation import check_is_fitted
 from .._tree import IntArray
 from .._validation import safe_indexing
 from .._wrapping import TreeWrapper, fit_on, leaf_log_probability
+from ..metrics._inputs import check_weight as check_score_weight
+from ..metrics._inputs import label_nodes, mean_or_nan
 from ..opinion import HyperOpinion
 from ..targets import check_labels, check_something_to_learn, check_weight
 from ..taxonomy import Taxonomy
+from ._ladders import covers
 
 FloatArray = npt.NDArray[np.float64]
 # fitted estimator, samples, tree -> one row of numbers for each sample
@@ -89,6 +92,16 @@ def label_array(nodes: IntArray, taxonomy: Taxonomy) -> npt.NDArray[Any]:
     if len(kinds) != 1:
         array[:] = labels
     return np.asarray(array[position])
+
+
+def share_right(nodes: IntArray, y: Any, sample_weight: Any, tree: Taxonomy) -> float:
+    """Return the share of answers that cover their label, among those it can judge."""
+    truth = label_nodes(check_labels(y, len(nodes)), tree)
+    weight = check_score_weight(sample_weight, truth.size)
+    right = covers(nodes, truth, tree)
+    undecided = ~right & covers(truth, nodes, tree)
+    weight = np.where(undecided | (tree.last_decision[truth] < 0), 0.0, weight)
+    return mean_or_nan(right, weight, "no sample whose label can judge the answer")
 
 
 class HeldOutWrapper(TreeWrapper):

@@ -65,6 +65,9 @@ def conformal_quantile(values: FloatArray, coverage: float, weight: FloatArray) 
     """
     if effective_size(weight) < samples_needed(coverage) - _ROUNDING:
         return float("inf")
+    if weight.min() == weight.max():
+        rank = max(1, ceil((values.size + 1) * coverage * (1 - _ROUNDING)))
+        return float(np.partition(values, rank - 1)[rank - 1])
     order = np.argsort(values, kind="stable")
     below = np.cumsum(weight[order])
     wanted = coverage * (below[-1] + weight.max())

@@ -13,13 +13,18 @@ from sklearn.utils.validation import check_is_fitted
 from .._optional import import_optional
 from .._tree import IntArray
 from .._validation import HasMethods, Interval, StrOptions
-from ..metrics._inputs import check_weight, label_nodes, mean_or_nan, top_leaves
-from ..targets import check_labels
+from ..metrics._inputs import top_leaves
 from ..taxonomy import Taxonomy
-from ._held_out import HeldOutWrapper, label_array, opinion_method, opinion_of, read_leaves
+from ._held_out import (
+    HeldOutWrapper,
+    label_array,
+    opinion_method,
+    opinion_of,
+    read_leaves,
+    share_right,
+)
 from ._ladders import (
     Ladder,
-    covers,
     information_of_nodes,
     last_rung,
     make_ladder,
@@ -400,18 +405,9 @@ class HedgedClassifier(HeldOutWrapper):
         accuracy : float
         """
         ladder, rung, _, _ = self._decide(X)
-        return share_right(ladder.nodes[np.arange(len(rung)), rung], y, sample_weight, self)
-
-
-def share_right(nodes: IntArray, y: Any, sample_weight: Any, fitted: Any) -> float:
-    """Return the share of answers that cover their label, among those it can judge."""
-    tree: Taxonomy = fitted.taxonomy_
-    truth = label_nodes(check_labels(y, len(nodes)), tree)
-    weight = check_weight(sample_weight, truth.size)
-    right = covers(nodes, truth, tree)
-    undecided = ~right & covers(truth, nodes, tree)
-    weight = np.where(undecided | (tree.last_decision[truth] < 0), 0.0, weight)
-    return mean_or_nan(right, weight, "no sample whose label can judge the answer")
+        return share_right(
+            ladder.nodes[np.arange(len(rung)), rung], y, sample_weight, self.taxonomy_
+        )
 
 
 def _thresholds_of_rungs(own: FloatArray, nodes: IntArray, tree: Taxonomy) -> FloatArray:

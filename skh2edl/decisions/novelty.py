@@ -1,0 +1,266 @@
+"""Tell what lies under a known concept but is none of what is known there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from .._tree import IntArray
+from .._validation import HasMethods, Interval, StrOptions
+from ..metrics._inputs import node_probabilities, top_leaves
+from ..taxonomy import Taxonomy
+from ._held_out import HeldOutWrapper, label_array, opinion_method, opinion_of, read_leaves
+from ._quantile import check_enough, conformal_quantile
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+_OF_OPINIONS = ("nonspecificity", "mass")
+_OF_PROBABILITIES = ("probability", "entropy")
+
+
+class NoveltyDetector(HeldOutWrapper):
+    """Tell samples of no known class, and under which known concept they seem to lie.
+
+    Each sample gets a score that is large where the estimator commits to no leaf. Samples of known
+    classes that were held out say how large it gets among those: the threshold is their
+    ⌈(n + 1)(1 - false_alarm_rate)⌉-th smallest score. If held-out and new samples of known
+    classes are exchangeable, at most that share of the new ones is called novel. Nothing is
+    promised about how many novel samples are found: measure that by leaving known classes out.
+
+    Parameters
+    ----------
+    estimator : classifier
+        One of this package, or any other of scikit-learn with `predict_proba`. In a
+        :class:`~sklearn.frozen.FrozenEstimator` it is taken as fitted and all data given to `fit`
+        are held-out data. Otherwise it is cloned and fitted as `cv` says.
+    false_alarm_rate : float, default=0.05
+        Largest share of samples of known classes to be called novel.
+    measure : str or callable, default="auto"
+        What the score of a sample is.
+
+        - "nonspecificity": belief that reaches no leaf; needs opinions;
+        - "mass": the largest belief that stops at one node; needs opinions;
+        - "probability": one minus the largest probability of a leaf;
+        - "entropy": of the probabilities of the leaves;
+        - a function of the fitted estimator and samples that returns one number for each,
+          larger for what is stranger, such as the energy of a softmax.
+
+        "auto" takes "nonspecificity" where the estimator has opinions, otherwise "probability".
+    cv : int, splitter or iterable of splits, default=None
+        As in :class:`HedgedClassifier`: exact with one split, approximate with several.
+    taxonomy : Taxonomy, default=None
+        None takes the estimator's, or makes a flat one of its classes.
+    n_jobs : int, default=None
+        Fits at the same time, as in joblib.
+
+    Attributes
+    ----------
+    estimator_ : classifier
+        Fitted.
+    measure_ : str or callable
+        The measure in use.
+    threshold_ : float
+        Samples with a larger score are called novel.
+    n_calibration_ : int
+        Number of held-out samples.
+    guarantee_ : {"exact", "approximate"}
+        "approximate" after cross-validation.
+    taxonomy_ : Taxonomy
+        The tree of what is known.
+    classes_ : ndarray of shape (n_leaves,)
+        Labels of all leaves, sorted; `predict` and `predict_proba` answer with these, novel or
+        not.
+    n_features_in_, feature_names_in_
+        As of `estimator_`, if it has them.
+
+    Notes
+    -----
+    Labels of held-out samples are used for nothing but to leave out those labelled with the root,
+    which are not known to be known. Vacuity is the share of belief that was not committed; it is
+    no measure of missing data, and a classifier may be sure of something it has never seen.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.frozen import FrozenEstimator
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from skh2edl import NoveltyDetector, Taxonomy
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.choice(["lynx", "puma", "fox", "wolf"], 400)
+    >>> means = {"lynx": (-4, 3), "puma": (-4, -3), "fox": (4, 3), "wolf": (4, -3)}
+    >>> X = rng.normal(size=(400, 2)) + [means[name] for name in y]
+    >>> model = FrozenEstimator(GaussianNB().fit(X[:200], y[:200]))
+    >>> detector = NoveltyDetector(model, taxonomy=tree).fit(X[200:], y[200:])
+    >>> new = [[-4.0, 3.0], [-4.0, 0.0]]  # a lynx, and a cat between lynx and puma
+    >>> detector.predict_novelty(new), detector.predict_concept(new)
+    (array([False,  True]), array(['lynx', 'cat'], dtype='<U4'))
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "estimator": [HasMethods(["fit", "predict_proba"])],
+        "false_alarm_rate": [Interval(Real, 0, 1, closed="neither")],
+        "measure": [StrOptions({"auto", *_OF_OPINIONS, *_OF_PROBABILITIES}), callable],
+        "cv": ["cv_object"],
+        "taxonomy": [Taxonomy, None],
+        "n_jobs": [Integral, None],
+    }
+
+    def __init__(
+        self,
+        estimator: Any,
+        false_alarm_rate: float = 0.05,
+        *,
+        measure: str | Callable[[Any, Any], Any] = "auto",
+        cv: Any = None,
+        taxonomy: Taxonomy | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.false_alarm_rate = false_alarm_rate
+        self.measure = measure
+        self.cv = cv
+        self.taxonomy = taxonomy
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
+        """Learn from samples of known classes how large their scores get.
+
+        Parameters
+        ----------
+        X : what the estimator reads
+            Held-out samples for a frozen estimator, otherwise samples to fit and to hold out.
+        y : array-like of shape (n_samples,)
+            Labels: leaves or ancestors.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples, in training and in calibration.
+        groups : array-like of shape (n_samples,), default=None
+            As in :meth:`HedgedClassifier.fit`.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        self.measure_ = self._choose_measure()
+        held = self._fit_held_out(X, y, sample_weight, groups, self._measured, "wrong")
+        coverage = 1 - float(self.false_alarm_rate)
+        check_enough(held.weight, coverage, "raise false_alarm_rate")
+        self.threshold_ = conformal_quantile(held.answers, coverage, held.weight)
+        return self
+
+    def _choose_measure(self) -> str | Callable[[Any, Any], Any]:
+        has_opinions = opinion_method(self.estimator) is not None
+        if self.measure in _OF_OPINIONS and not has_opinions:
+            raise ValueError(
+                f"measure={self.measure!r} needs an estimator with predict_hyper_opinion, which "
+                f"{type(self.estimator).__name__} has not. Use one of {_OF_PROBABILITIES}."
+            )
+        if self.measure != "auto":
+            return self.measure
+        return "nonspecificity" if has_opinions else "probability"
+
+    def _measured(self, fitted: Any, X: Any, tree: Taxonomy) -> FloatArray:
+        """Return the score of each sample."""
+        if callable(self.measure_):
+            scores = np.asarray(self.measure_(fitted, X), dtype=np.float64)
+            if scores.ndim != 1 or not np.isfinite(scores).all():
+                raise ValueError(
+                    "measure must return one finite number for each sample, got "
+                    f"{'other values' if scores.ndim == 1 else f'shape {scores.shape}'}."
+                )
+            return scores
+        if self.measure_ in _OF_OPINIONS:
+            opinion = opinion_of(fitted, X, tree)
+            if self.measure_ == "nonspecificity":
+                return np.array(opinion.nonspecificity)
+            return opinion.mass[:, tree.n_leaves :].max(axis=1).astype(np.float64)
+        leaves = read_leaves(fitted, X, tree)
+        if self.measure_ == "probability":
+            return 1 - leaves.max(axis=1)
+        return -(leaves * np.log(np.maximum(leaves, np.finfo(np.float64).tiny))).sum(axis=1)
+
+    def predict_novelty_score(self, X: Any) -> FloatArray:
+        """Return the score of each sample, larger for what is stranger.
+
+        Parameters
+        ----------
+        X : what the estimator reads
+            The samples.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self, "threshold_")
+        return self._measured(self.estimator_, X, self.taxonomy_)
+
+    def predict_novelty(self, X: Any) -> BoolArray:
+        """Tell which samples are of no known class.
+
+        Parameters
+        ----------
+        X : what the estimator reads
+            The samples.
+
+        Returns
+        -------
+        is_novel : ndarray of bool of shape (n_samples,)
+        """
+        return self.predict_novelty_score(X) > self.threshold_
+
+    def predict_node_scores(self, X: Any) -> FloatArray:
+        """Return for each node how much speaks for something under it that is none of its children.
+
+        With opinions, the belief that arrives at the node and stops there; over all nodes these
+        add up to the nonspecificity. Without, the probability of the node times the entropy of
+        its children; these add up to the entropy of the leaves.
+
+        Parameters
+        ----------
+        X : what the estimator reads
+            The samples.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples, n_branching)
+            Columns in the order of ``taxonomy_.branching``.
+        """
+        check_is_fitted(self, "threshold_")
+        tree = self.taxonomy_
+        if opinion_method(self.estimator_) is not None:
+            opinion = opinion_of(self.estimator_, X, tree)
+            return opinion.mass[:, tree.n_leaves :].astype(np.float64)
+        probability = node_probabilities(read_leaves(self.estimator_, X, tree), tree)
+        own = probability[:, tree.branching_nodes]
+        children = probability[:, tree.decision_children]
+        least = np.finfo(np.float64).tiny
+        share = children / np.maximum(own[:, tree.decision_nodes], least)
+        terms = -share * np.log(np.maximum(share, least))
+        return own * np.add.reduceat(terms, tree.decision_offsets[:-1], axis=1)
+
+    def predict_concept(self, X: Any) -> npt.NDArray[Any]:
+        """Return the likeliest leaf of known samples, the concept above novel ones.
+
+        Parameters
+        ----------
+        X : what the estimator reads
+            The samples.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+            A novel sample is answered with the branching node of the largest of
+            :meth:`predict_node_scores`; where that is the root, it fits no concept below.
+        """
+        novel = self.predict_novelty(X)
+        tree = self.taxonomy_
+        nodes: IntArray = tree.leaf_nodes[top_leaves(np.exp(self._log_leaves(X)), tree)]
+        concepts = tree.branching_nodes[self.predict_node_scores(X).argmax(axis=1)]
+        return label_array(np.where(novel, concepts, nodes), tree)

@@ -1,0 +1,252 @@
+"""Novelty, fused subjects and plans for annotation."""
+
+import numpy as np
+import pytest
+from decisions_cases import TREE, Told, population
+from scipy.stats import betabinom, entropy
+from sklearn.base import clone
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skh2edl import (
+    FlatCEClassifier,
+    H2EDLClassifier,
+    HyperOpinion,
+    NoveltyDetector,
+    Taxonomy,
+    fuse_subjects,
+    rank_for_annotation,
+)
+from skh2edl.decisions._quantile import conformal_quantile
+
+ANIMALS = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
+MEANS = {"lynx": (-4, 3, 0), "puma": (-4, -3, 0), "fox": (4, 3, 0), "wolf": (4, -3, 0)}
+
+
+def animals(n_samples, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.choice(list(MEANS), n_samples)
+    return rng.normal(size=(n_samples, 3)) + [MEANS[name] for name in y], y
+
+
+@pytest.fixture(scope="module")
+def evidential():
+    return H2EDLClassifier(ANIMALS, backbone=None).fit(*animals(300))
+
+
+@parametrize_with_checks([NoveltyDetector(LogisticRegression(), false_alarm_rate=0.5)])
+def test_all_of_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+# Novelty -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_calibration", [50, 2000])
+def test_known_samples_are_called_novel_as_seldom_as_promised(n_calibration):
+    rate, n_splits, n_test = 0.1, 1000, 400
+    stated, truth = population(n_calibration + n_test)
+    detector = NoveltyDetector(FrozenEstimator(Told(TREE).fit(None)), rate)
+    labels = np.array(TREE.labels(truth))
+    detector.fit(stated[:n_calibration], labels[:n_calibration])
+    scores = detector.predict_novelty_score(stated)
+    np.testing.assert_allclose(scores, 1 - stated.max(axis=1))
+    expected = conformal_quantile(scores[:n_calibration], 1 - rate, np.ones(n_calibration))
+    assert detector.threshold_ == expected
+    rng, alarms = np.random.default_rng(0), []
+    for _ in range(n_splits):
+        order = rng.permutation(len(scores))
+        held, new = order[:n_calibration], order[n_calibration:]
+        threshold = conformal_quantile(scores[held], 1 - rate, np.ones(n_calibration))
+        alarms.append(np.mean(scores[new] > threshold))
+    rank = np.ceil((n_calibration + 1) * (1 - rate) - 1e-9)
+    spread = betabinom(n_test, n_calibration + 1 - rank, rank).std() / n_test
+    error = 4 * spread / np.sqrt(n_splits)
+    assert rate - 1 / (n_calibration + 1) - error <= np.mean(alarms) <= rate + error
+
+
+def test_something_between_two_cats_is_told_from_both_and_called_no_dog(evidential):
+    rng = np.random.default_rng(5)
+    new = rng.normal(size=(200, 3)) * 0.5 + [-4, 0, 0]
+    X, y = animals(300, seed=1)
+    pipeline = make_pipeline(StandardScaler(), clone(evidential)).fit(*animals(300))
+    for model in (evidential, pipeline):
+        detector = NoveltyDetector(FrozenEstimator(model)).fit(X, y)
+        assert detector.measure_ == "nonspecificity"
+        scores = np.concatenate([detector.predict_novelty_score(part) for part in (X, new)])
+        assert roc_auc_score(np.arange(500) >= 300, scores) > 0.8
+        assert detector.predict_novelty(new).mean() > 0.15
+        concepts = detector.predict_concept(new)
+        novel = detector.predict_novelty(new)
+        assert set(concepts[novel]) <= {"cat", "root"}
+        known = concepts[~novel]
+        np.testing.assert_array_equal(known, detector.predict(new)[~novel])
+
+
+def test_the_scores_of_nodes_are_the_masses_or_the_doubt_between_children(evidential):
+    X, y = animals(60, seed=1)
+    detector = NoveltyDetector(FrozenEstimator(evidential), measure="mass").fit(X, y)
+    mass = evidential.predict_hyper_opinion(X).mass[:, 4:]
+    np.testing.assert_allclose(detector.predict_node_scores(X), mass)
+    np.testing.assert_allclose(detector.predict_novelty_score(X), mass.max(axis=1))
+    stated, truth = population(60)
+    detector = NoveltyDetector(FrozenEstimator(Told(TREE).fit(None)), measure="entropy")
+    detector.fit(stated, TREE.labels(truth))
+    np.testing.assert_allclose(detector.predict_novelty_score(stated), entropy(stated, axis=1))
+    under_b = stated[:, 4:8].reshape(-1, 2, 2).sum(axis=2)
+    scores = detector.predict_node_scores(stated)
+    expected = under_b.sum(axis=1) * entropy(under_b, axis=1)
+    np.testing.assert_allclose(scores[:, TREE.branching.index(("b",))], expected)
+    # The chain rule of entropy.
+    np.testing.assert_allclose(scores.sum(axis=1), entropy(stated, axis=1))
+
+
+def test_probabilities_alone_name_the_concept_in_doubt():
+    row = np.zeros(TREE.n_leaves)
+    row[:3] = 0.36, 0.34, 0.3  # p, q, r: all under a1
+    _, truth = population(100)
+    detector = NoveltyDetector(FrozenEstimator(Told(TREE).fit(None)), 0.3)
+    detector.fit(np.eye(9)[TREE.leaf_start[truth]] * 0.82 + 0.02, TREE.labels(truth))
+    assert detector.predict_novelty([row]).tolist() == [True]
+    assert detector.predict_concept([row]).tolist() == ["a1"]
+
+
+def test_a_measure_may_be_a_function_of_the_fitted_estimator():
+    X, y = animals(200)
+    flat = FlatCEClassifier(ANIMALS, backbone=None)
+
+    def margin(fitted, samples):
+        top = np.sort(fitted.predict_proba(samples), axis=1)
+        return top[:, -2] - top[:, -1]
+
+    detector = NoveltyDetector(flat, measure=margin, cv=2).fit(X, y)
+    expected = margin(flat.fit(X, y), X)
+    np.testing.assert_allclose(detector.predict_novelty_score(X), expected, atol=1e-6)
+    assert detector.predict_novelty(X).mean() < 0.15
+    with pytest.raises(ValueError, match=r"one finite number for each sample, got shape \(\d+, 4"):
+        NoveltyDetector(flat, measure=lambda f, s: f.predict_proba(s), cv=2).fit(X, y)
+
+
+def test_a_detector_is_a_classifier_that_can_be_cross_validated():
+    X, y = animals(150)
+    forest = RandomForestClassifier(10, random_state=0)
+    detector = NoveltyDetector(forest, taxonomy=ANIMALS, cv=3)
+    assert cross_val_score(detector, X, y, cv=3).mean() > 0.9
+    assert set(detector.fit(X, y).predict(X)) == set(MEANS)
+
+
+def test_what_cannot_be_measured_is_refused():
+    X, y = animals(18)
+    with pytest.raises(ValueError, match=r"measure='mass' needs .* LogisticRegression has not"):
+        NoveltyDetector(LogisticRegression(), measure="mass").fit(X, y)
+    with pytest.raises(ValueError, match=r"needs at least 19 .* got 18: .*raise false_alarm_rate"):
+        NoveltyDetector(LogisticRegression(), cv=2).fit(X, y)
+    X, y = animals(60)
+    flat = H2EDLClassifier(backbone=None)
+    with pytest.raises(ValueError, match=r"opinions of H2EDLClassifier are on another taxonomy"):
+        NoveltyDetector(flat, taxonomy=ANIMALS, cv=2).fit(X, y)
+
+
+# Subjects ------------------------------------------------------------------------------------
+
+
+def test_dependence_runs_from_adding_up_to_averaging(evidential):
+    opinion = evidential.predict_hyper_opinion(animals(30, seed=2)[0])
+    groups = np.arange(30) % 7
+    added, averaged = (opinion.fuse(groups, how) for how in ("cumulative", "averaging"))
+    np.testing.assert_allclose(fuse_subjects(opinion, groups).evidence, added.evidence, rtol=1e-5)
+    one = fuse_subjects(opinion, groups, dependence=1)
+    np.testing.assert_allclose(one.evidence, averaged.evidence, rtol=1e-6)
+    np.testing.assert_array_equal(one.groups, np.arange(7))
+    # Five photographs at a correlation of one quarter are worth 5 / (1 + 4 / 4).
+    between = fuse_subjects(opinion, groups, dependence=0.25)
+    np.testing.assert_allclose(between.evidence[0], 2.5 * averaged.evidence[0], rtol=1e-5)
+    assert between.evidence.dtype == opinion.evidence.dtype
+    assert (between.nonspecificity <= averaged.nonspecificity + 1e-6).all()
+    assert (between.nonspecificity >= added.nonspecificity - 1e-6).all()
+
+
+def test_fusing_photographs_makes_better_answers(evidential):
+    rng = np.random.default_rng(3)
+    subjects = np.repeat(np.arange(100), 5)
+    y = rng.choice(list(MEANS), 100)
+    X = rng.normal(size=(500, 3)) * 4 + np.repeat([MEANS[name] for name in y], 5, axis=0)
+    opinion = evidential.predict_hyper_opinion(X)
+    alone = opinion.leaf_probability.argmax(axis=1)
+    fused = fuse_subjects(opinion, subjects).leaf_probability.argmax(axis=1)
+    leaves = np.array(ANIMALS.leaves)
+    assert np.mean(leaves[fused] == y) > np.mean(leaves[alone] == np.repeat(y, 5)) + 0.05
+
+
+def test_subjects_that_do_not_fit_are_refused(evidential):
+    opinion = evidential.predict_hyper_opinion(animals(4)[0])
+    with pytest.raises(TypeError, match="must be a HyperOpinion, got ndarray"):
+        fuse_subjects(np.ones((2, 2)), [0, 0])
+    with pytest.raises(ValueError, match=r"between 0 .* and 1 .*, got 2"):
+        fuse_subjects(opinion, [0, 0, 1, 1], dependence=2)
+    with pytest.raises(ValueError, match=r"one id for each of the 4 sample\(s\), got shape \(2,\)"):
+        fuse_subjects(opinion, [0, 1])
+
+
+# Annotation ----------------------------------------------------------------------------------
+
+
+def opinions(*rows):
+    """Evidence for cat, dog, then lynx, puma, fox, wolf."""
+    return HyperOpinion.from_evidence(ANIMALS, np.array(rows, dtype=float))
+
+
+def test_the_most_doubtful_come_first_and_are_asked_as_deep_as_the_doubt_lies():
+    opinion = opinions(
+        [98, 0, 98, 0, 0, 0],  # settled: 0.02 at the root, 0.0196 at cat
+        [0, 0, 0, 0, 0, 0],  # all at the root
+        [98, 0, 0, 0, 0, 0],  # 0.02 at the root, 0.98 at cat
+        [0, 18, 0, 0, 2, 0],  # 0.1 at the root, 0.45 at dog
+    )
+    plan = rank_for_annotation(opinion, 4)
+    assert sorted(plan.rows[:2].tolist()) == [1, 2]
+    assert plan.rows[2:].tolist() == [3, 0]
+    told = zip(plan.depths, plan.nodes, plan.doubt, strict=True)
+    by_row = dict(zip(plan.rows.tolist(), told, strict=True))
+    assert by_row[1][:2] == (1, "root")
+    assert by_row[2][:2] == (2, "cat")
+    assert by_row[3][:2] == (2, "dog")
+    np.testing.assert_allclose(by_row[3][2], 0.1 + 0.9 * 0.5)
+    np.testing.assert_allclose(by_row[0][2], 0.02 + 0.98 * 0.02)
+
+
+def test_doubt_below_the_level_does_not_count():
+    opinion = opinions([98, 0, 0, 0, 0, 0], [8, 0, 98, 0, 0, 0])
+    assert rank_for_annotation(opinion, 1).rows.tolist() == [0]
+    plan = rank_for_annotation(opinion, 1, level=1)
+    assert plan.rows.tolist() == [1]
+    np.testing.assert_allclose(plan.doubt, 0.2)
+    assert plan.depths.tolist() == [1]
+
+
+def test_a_spread_choice_asks_about_other_nodes_too():
+    cats = [[98, 0, 0, 0, 0, 0]] * 5
+    opinion = opinions(*cats, [0, 98, 0, 0, 1, 0])
+    assert 5 not in rank_for_annotation(opinion, 3, spread=False).rows
+    assert rank_for_annotation(opinion, 2).rows.tolist() == [0, 5]
+    assert np.unique(rank_for_annotation(opinion, 6).rows).tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_plans_that_cannot_be_made_are_refused():
+    opinion = opinions([1, 0, 0, 0, 0, 0])
+    with pytest.raises(ValueError, match=r"from 1 to the 1 sample\(s\) there are, got 2"):
+        rank_for_annotation(opinion, 2)
+    with pytest.raises(ValueError, match=r"budget must be a whole number .*, got 0.5"):
+        rank_for_annotation(opinion, 0.5)
+    with pytest.raises(ValueError, match="level must be below the root"):
+        rank_for_annotation(opinion, 1, level=0)
+    with pytest.raises(ValueError, match="enough must be a share above 0 and at most 1, got 0"):
+        rank_for_annotation(opinion, 1, enough=0)
+    with pytest.raises(TypeError, match="must be a HyperOpinion, got list"):
+        rank_for_annotation([[1.0]], 1)
