@@ -26,6 +26,8 @@ from ._tree import IntArray, check_depth
 NodeList = tuple[list[Any], IntArray]
 
 _JSON_FORMAT = "skh2edl.taxonomy"
+# Nodes that parts standing in several places of a nested mapping may add.
+_MAX_REPEATED = 1_000_000
 
 
 def _rows_of(table: Any) -> Iterable[Any]:
@@ -150,10 +152,22 @@ def read_nested(nested: Any, root_name: Name) -> NodeList:
     names: list[Any] = [root_name]
     parents = [-1]
     waiting: list[tuple[int, int, Any]] = [(0, 0, nested)]
+    seen: set[int] = set()
+    n_repeated = 0
     while waiting:
         node, depth, below = waiting.pop()
         if below is None:
             continue
+        if isinstance(below, (Mapping, list, tuple, set, frozenset)):
+            # A part that stands in two places is two parts; forty such levels are a trillion.
+            n_repeated += len(below) if id(below) in seen else 0
+            seen.add(id(below))
+            if n_repeated > _MAX_REPEATED:
+                raise ValueError(
+                    f"The nested taxonomy repeats parts of itself to more than {_MAX_REPEATED:,} "
+                    "nodes: the same mappings stand in several places on several levels. Give "
+                    "each node its own mapping, or list the paths with Taxonomy.from_paths."
+                )
         if isinstance(below, Mapping):
             children: Iterable[tuple[Any, Any]] = below.items()
         elif isinstance(below, (list, tuple)):

@@ -159,7 +159,17 @@ class ImageSamples:
         batches: Iterable[tuple[Tensor, Tensor]] = tqdm(
             loader, total=len(loader), unit="batch", disable=self.verbose < 2, leave=False
         )
-        return predict_batches(network, getattr(network.head, output), batches, len(self), device)
+        read = getattr(network.head, output)
+        outputs = predict_batches(network, read, batches, len(self), device)
+        # What could not be read has no answer; a network without an answer is another matter.
+        unanswered = np.flatnonzero(np.isnan(outputs).any(axis=1)).tolist()
+        if broken := [position for position in unanswered if position not in loader.bad]:
+            names = ", ".join(self.describe(position) for position in broken[:5])
+            raise FloatingPointError(
+                f"The network gives NaN for {len(broken)} image(s), first {names}. Its weights are "
+                "damaged or too large: train it again with a lower learning_rate."
+            )
+        return outputs
 
     def describe(self, position: int) -> str:
         """Name an image in a message."""

@@ -223,9 +223,21 @@ class ImageLoader(DataLoader):
         """Choose the epoch of the next pass, and where in it to start."""
         self.batch_sampler.set_epoch(epoch, start_batch)  # type: ignore[union-attr]
 
+    def _fetch(self) -> Iterator[_Fetched]:
+        try:
+            yield from super().__iter__()
+        except RuntimeError as error:
+            if "DataLoader worker" not in str(error):
+                raise
+            raise RuntimeError(
+                f"A process that reads images ended ({str(error).splitlines()[0].rstrip('.')}). "
+                "Most often memory ran out: lower n_workers or batch_size; n_workers=0 reads in "
+                "the process itself. A checkpoint of the epoch before, if there is one, is intact."
+            ) from error
+
     def __iter__(self) -> Iterator[ImageBatch]:  # type: ignore[override]
         news: list[int] = []
-        for batch, bad in super().__iter__():
+        for batch, bad in self._fetch():
             for position, message in bad:
                 if self.on_bad_image == "error":
                     # Raised here and not in a worker, whose traceback would bury the message.
