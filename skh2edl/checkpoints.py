@@ -14,6 +14,9 @@ import numpy as np
 import torch
 
 _FORMAT = 1
+# Asked once: it can only be read by setting it, for all threads.
+_UMASK = os.umask(0)
+os.umask(_UMASK)
 
 
 def fingerprint(*parts: Any) -> str:
@@ -68,6 +71,7 @@ def write_atomically(path: Path, write: Any) -> None:
             write(file)
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_UMASK)  # like any new file, not for the owner alone
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

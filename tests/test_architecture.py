@@ -52,6 +52,7 @@ ROOMS = (
     "processes",
     "training",
     "persistence",
+    "model_card",
     "export",
     "_base",
     "h2edl",
@@ -66,6 +67,7 @@ ROOMS = (
     "displays",
     "datasets",
     "benchmark",
+    "report",
     "cli",
 )
 ESTIMATORS = {

@@ -1,42 +1,44 @@
-"""The command line: what it prints, how it ends, and what the demo claims."""
+"""The command line itself: what it is called, how it helps, how it ends."""
 
-import io
+import importlib.util
 import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
-import numpy as np
 import pytest
 import typer
-from rich.console import Console
 from typer.testing import CliRunner
 
 import skh2edl
-from skh2edl import HyperOpinion, Taxonomy
-from skh2edl.cli import demo
 from skh2edl.cli.app import app, plain_errors
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMANDS = {
+    "demo": ("demo",),
+    "fit": ("fit",),
+    "calibrate": ("calibrate",),
+    "predict": ("predict",),
+    "evaluate": ("evaluate",),
+    "taxonomy check": ("taxonomy", "check"),
+    "taxonomy draw": ("taxonomy", "draw"),
+    "taxonomy convert": ("taxonomy", "convert"),
+    "export": ("export",),
+}
 
 
 @pytest.fixture
 def run(monkeypatch):
-    # Without a terminal rich takes the width from here; wide enough that no sentence is cut.
-    monkeypatch.setenv("COLUMNS", "100")
+    # Without a terminal the width is taken from here; wide enough that no sentence is cut.
+    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.delenv("SKH2EDL_TRACEBACK", raising=False)
 
     def invoke(*arguments, of=app):
-        return CliRunner().invoke(of, list(arguments))
+        return CliRunner().invoke(of, list(map(str, arguments)))
 
     return invoke
-
-
-@pytest.fixture(scope="module")
-def tree():
-    return Taxonomy.from_paths(demo.PATHS, root_name="aircraft")
-
-
-def opinion_of(tree, number):
-    return HyperOpinion.from_evidence(tree, demo.evidence_vector(tree, demo.CASES[number].evidence))
 
 
 def test_version_is_the_package_version(run):
@@ -48,8 +50,26 @@ def test_version_is_the_package_version(run):
 def test_help_names_every_command(run):
     result = run("--help")
     assert result.exit_code == 0
-    for command in ("demo",):
-        assert re.search(rf"\b{command}\b", result.output)
+    for command in COMMANDS.values():
+        assert re.search(rf"^\s+{command[0]}\b", result.output, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_has_an_example_of_its_own_command(run, name):
+    result = run(*COMMANDS[name], "--help")
+    assert result.exit_code == 0, result.output
+    assert re.search(rf"For example:\s+skh2edl {name}\b", result.output)
+
+
+def test_the_page_about_the_commands_is_what_they_say_themselves():
+    path = ROOT / "docs" / "write_command_line.py"
+    specification = importlib.util.spec_from_file_location("write_command_line", path)
+    writer = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(writer)
+    found = writer.PAGE.read_text(encoding="utf-8")
+    assert found == writer.page(), "run python docs/write_command_line.py"
+    for name in COMMANDS:
+        assert f"\n## skh2edl {name}\n" in found
 
 
 def test_no_arguments_show_the_help(run):
@@ -63,80 +83,11 @@ def test_an_unknown_command_is_a_usage_error(run):
     assert "No such command 'dmo'" in result.output
 
 
-def test_the_demo_tells_three_cases_with_their_opinion_and_the_flat_number(run):
-    result = run("demo")
-    assert result.exit_code == 0, result.output
-    for case in demo.CASES:
-        assert case.title in result.output
-        assert case.seen in result.output
-    assert result.output.count("The opinion says") == 3
-    assert result.output.count("A flat softmax says") == 3
-    assert "written by hand" in result.output
+def test_shells_can_be_taught_to_complete(run):
+    assert "--install-completion" in run("--help").output
 
 
-def test_the_demo_prints_the_hand_computed_numbers_of_the_clear_case(run):
-    output = run("demo").output
-    first = output[output.index("1. A clear") : output.index("2. A 737")]
-    (row,) = [line for line in first.splitlines() if "── 737-800" in line]
-    numbers = [float(number) for number in re.findall(r"\d\.\d\d", row)]
-    # Decisions on the way: 60 of 61 + 3 evidence, 60 of 60 + 2, 80 of 83 + 3; priors 1 per child.
-    belief = 60 / 64 * 60 / 62 * 80 / 86
-    probability = 61 / 64 * 61 / 62 * 81 / 86
-    doubt = 3 / 64 + 60 / 64 * 2 / 62 + 60 / 64 * 60 / 62 * 3 / 86
-    assert numbers == pytest.approx([belief, belief, probability, belief + doubt], abs=0.005)
-    assert f"737-800, {probability:.0%}" in first
-
-
-def test_the_demo_keeps_to_eighty_columns(run, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert max(len(line.rstrip()) for line in run("demo").output.splitlines()) <= 80
-
-
-def test_the_demo_draws_with_ascii_where_the_terminal_knows_no_more(tree):
-    console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace"))
-    demo.show(console)
-    console.file.seek(0)
-    text = console.file.read()
-    assert "|-- " in text
-    assert "#####" in text
-
-
-@pytest.mark.parametrize(("number", "holder"), [(0, ("737-800",)), (1, ("Boeing", "737")), (2, ())])
-def test_each_case_of_the_demo_ends_where_its_title_says(tree, number, holder):
-    opinion = opinion_of(tree, number)
-    most = int(opinion.mass[0].argmax())
-    node = np.concatenate([tree.leaf_nodes, tree.branching_nodes])[most]
-    assert tree.path(tree.label(node))[-len(holder) or None :] == holder
-    assert opinion.mass[0, most] > 0.5
-
-
-def test_the_flat_reading_cannot_tell_no_idea_from_a_sure_family(tree):
-    """The demo's point: both numbers are low, the beliefs in "737" are far apart."""
-    unsure, lost = opinion_of(tree, 1), opinion_of(tree, 2)
-    assert max(demo.flat_reading(unsure)[1], demo.flat_reading(lost)[1]) < 0.5
-    assert unsure.belief("737")[0] - lost.belief("737")[0] > 0.8
-
-
-def test_evidence_is_placed_at_the_decision_for_the_named_child(tree):
-    vector = demo.evidence_vector(tree, {"747-400": 5, "Cessna": 2, "A380": 3})
-    placed = {
-        tree.decisions[entry][1]: vector[0, entry] for entry in np.flatnonzero(vector[0]).tolist()
-    }
-    assert placed == {("Boeing", "747"): 5, ("Cessna",): 2, ("Airbus", "A380"): 3}
-
-
-def test_the_drawn_tree_folds_chains_and_keeps_every_focal_set(tree):
-    rows = list(demo.tree_rows(tree))
-    assert sorted(row.node for row in rows) == sorted([*tree.leaf_nodes, *tree.branching_nodes])
-    assert [row.guide + row.name for row in rows[:6]] == [
-        "aircraft",
-        "├── Airbus",
-        "│   ├── A340",
-        "│   │   ├── A340-300",
-        "│   │   └── A340-600",
-        "│   └── A380",
-    ]
-    assert "747 / 747-400" in [row.name for row in rows]
+# How commands end ------------------------------------------------------------------------------
 
 
 def failing_app(error):
@@ -159,6 +110,18 @@ def test_an_error_is_one_sentence_and_exit_code_1(run):
 
 def test_an_error_without_words_is_named_by_its_type(run):
     assert run(of=failing_app(MemoryError())).stderr.startswith("Error: MemoryError\n")
+
+
+def test_an_error_of_the_system_names_the_file_and_no_number(run):
+    error = PermissionError(13, "Permission denied", "model.safetensors")
+    result = run(of=failing_app(error))
+    assert result.stderr.startswith("Error: Permission denied: 'model.safetensors'.\n")
+
+
+def test_an_interruption_is_exit_code_130_without_a_traceback(run):
+    result = run(of=failing_app(KeyboardInterrupt("3 of 9 are done.")))
+    assert result.exit_code == 130
+    assert result.stderr == "Interrupted. 3 of 9 are done.\n"
 
 
 def test_the_traceback_can_be_asked_for(run, monkeypatch):
@@ -193,11 +156,22 @@ def test_without_the_extra_the_command_says_what_to_install(module):
     assert "Traceback" not in done.stderr
 
 
-def test_the_installed_command_runs_and_survives_an_ascii_terminal():
-    done = subprocess.run(
-        [sys.executable, "-c", "from skh2edl.cli import main; main()", "demo"],
-        capture_output=True,
-        env={"PYTHONIOENCODING": "ascii", "PATH": "", "COLUMNS": "80"},
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of Unix")
+def test_a_real_interruption_ends_the_real_command_with_130():
+    code = "from skh2edl.cli.app import app, plain_errors\n" + (
+        "import time\n"
+        "@app.command()\n"
+        "@plain_errors\n"
+        "def wait() -> None:\n"
+        "    print('ready', flush=True)\n"
+        "    time.sleep(60)\n"
+        "app(['wait'])"
     )
-    assert done.returncode == 0, done.stderr
-    assert b"A clear 737-800" in done.stdout
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors == "Interrupted.\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 from .._optional import import_optional
 
@@ -15,8 +16,10 @@ def main() -> None:
             import_optional(package, extra="cli")
     except ImportError as missing:
         sys.exit(f"The skh2edl command cannot start. {missing}")
+    from ._run import show_warning
     from .app import app
 
+    warnings.showwarning = show_warning
     # A terminal that cannot show a character gets a question mark, not an exception.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

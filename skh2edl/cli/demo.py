@@ -1,243 +1,397 @@
-"""What ``skh2edl demo`` shows: three hand-written opinions on a small tree of aircraft."""
+"""What ``skh2edl demo`` does: draw letters, learn them, and tell of three of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
+from rich.console import Console, Group
 from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
+from ..displays._folding import fold
 from ..opinion import HyperOpinion
-from ..taxonomy import Taxonomy
 
-PATHS = (
-    ("Airbus", "A340", "A340-300"),
-    ("Airbus", "A340", "A340-600"),
-    ("Airbus", "A380", "A380"),
-    ("Boeing", "737", "737-700"),
-    ("Boeing", "737", "737-800"),
-    ("Boeing", "737", "737-900"),
-    ("Boeing", "747", "747-400"),
-    ("Cessna", "Cessna 172", "Cessna 172"),
-    ("Cessna", "Cessna 208", "Cessna 208"),
-)
+Pixels = npt.NDArray[np.uint8]
 
+BACKBONE = "test_resnet"
+IMAGE_SIZE = 32
+BLUR = 2.5  # pixels, of an image of 32
 
-class Case(NamedTuple):
-    """One picture of the story: what is seen, and the evidence for each child that gets any."""
-
-    title: str
-    seen: str
-    evidence: Mapping[str, float]
-
-
-CASES = (
-    Case(
-        "A clear 737-800",
-        "Side view in sunlight: the nose, both engines and every window can be counted.",
-        {"Boeing": 60, "Airbus": 1, "737": 60, "737-700": 1, "737-800": 80, "737-900": 2},
-    ),
-    Case(
-        "A 737, unsure which",
-        "Nose and engines are plain; the rear, which tells the lengths apart, is behind a hangar.",
-        {"Boeing": 60, "Airbus": 1, "737": 60, "737-700": 0.4, "737-800": 0.8, "737-900": 0.4},
-    ),
-    Case(
-        "No idea",
-        "A grey dot in fog.",
-        {"Boeing": 0.2, "Airbus": 0.2, "Cessna": 0.1},
-    ),
-)
-
-
-class Row(NamedTuple):
-    """One line of the drawn tree."""
-
-    guide: str
-    name: str
-    node: int
+_COLUMNS, _ROWS = 26, 13
+_MAX_ROWS = 11
+_NAME = 26  # characters of a name, so that all columns fit beside the picture
 
 
 class Marks(NamedTuple):
-    """Characters that draw the tree and the bars."""
+    """Characters that draw pictures, trees and bars; `shades` from paper to ink."""
 
-    fork: str
-    last: str
-    line: str
+    shades: str
+    step: str
     bar: str
 
 
-UNICODE = Marks("├── ", "└── ", "│   ", "■")
-ASCII = Marks("|-- ", "`-- ", "|   ", "#")
+UNICODE = Marks(" ░▒▓█", "└ ", "■")
+ASCII = Marks(" .+%@", "- ", "#")
 
 
-def evidence_vector(taxonomy: Taxonomy, evidence: Mapping[str, float]) -> npt.NDArray[np.float64]:
-    """Arrange evidence named by child in the order of the taxonomy's decisions.
+class Story(NamedTuple):
+    """One picture of the story."""
 
-    Parameters
-    ----------
-    taxonomy : Taxonomy
-        The tree.
-    evidence : mapping of label to float
-        Evidence for some children of branching nodes; the others get none.
-
-    Returns
-    -------
-    ndarray of shape (1, n_decisions)
-        What :meth:`HyperOpinion.from_evidence` takes.
-    """
-    vector = np.zeros((1, taxonomy.n_decisions))
-    # A pass-through node and the leaf below it share their decision, which last_decision finds.
-    vector[0, taxonomy.last_decision[taxonomy.resolve(list(evidence))]] = list(evidence.values())
-    return vector
+    title: str
+    seen: str
+    label: str
+    pixels: Pixels
 
 
-def tree_rows(taxonomy: Taxonomy, marks: Marks = UNICODE) -> Iterator[Row]:
-    """Walk the tree depth first and yield one row per decision made, chains folded into one row.
+def draw_picture(pixels: Pixels, marks: Marks = UNICODE) -> str:
+    """Draw a grey picture with characters, dark where there is ink.
 
     Parameters
     ----------
-    taxonomy : Taxonomy
-        The tree.
+    pixels : ndarray of uint8 of shape (height, width)
+        The picture.
     marks : Marks
         Characters to draw with.
 
-    Yields
-    ------
-    Row
-        Its node is the end of the folded chain: the leaf or branching node that holds mass.
+    Returns
+    -------
+    text : str
+        Lines of 26 characters.
     """
+    from PIL import Image
 
-    def walk(node: int, guide: str, below: str) -> Iterator[Row]:
-        names = [str(taxonomy.names[node])]
-        while taxonomy.n_children[node] == 1:
-            node = int(taxonomy.first_child[node])
-            if names[-1] != taxonomy.names[node]:
-                names.append(str(taxonomy.names[node]))
-        yield Row(guide, " / ".join(names), node)
-        first, count = int(taxonomy.first_child[node]), int(taxonomy.n_children[node])
-        for child in range(first, first + count):
-            last = child == first + count - 1
-            yield from walk(
-                child,
-                below + (marks.last if last else marks.fork),
-                below + ("    " if last else marks.line),
-            )
-
-    yield from walk(0, "", "")
+    small = Image.fromarray(pixels).resize((_COLUMNS, _ROWS), Image.Resampling.BOX)
+    grey = np.asarray(small, dtype=np.float64)
+    low, high = grey.min(), grey.max()
+    ink = (high - grey) / max(high - low, 1.0)
+    place = np.minimum((ink * len(marks.shades)).astype(int), len(marks.shades) - 1)
+    return "\n".join("".join(marks.shades[level] for level in row) for row in place.tolist())
 
 
-def opinion_table(opinion: HyperOpinion, marks: Marks = UNICODE) -> Table:
-    """Draw the first sample's opinion on the tree.
+def opinion_table(opinion: HyperOpinion, label: str | None, marks: Marks = UNICODE) -> Table:
+    """Draw the first sample's opinion on the tree, unlikely branches folded.
 
     Parameters
     ----------
     opinion : HyperOpinion
         Opinion of at least one sample.
+    label : str or None
+        The true label, which is shown with a star.
     marks : Marks
         Characters to draw with.
 
     Returns
     -------
     rich.table.Table
-        One row per leaf and branching node: mass, belief, probability, plausibility, vacuity.
+        One row per node: mass, and belief, probability and plausibility.
     """
-    taxonomy = opinion.taxonomy
-    focal = [*taxonomy.leaf_nodes.tolist(), *taxonomy.branching_nodes.tolist()]
-    mass = dict(zip(focal, opinion.mass[0].tolist(), strict=True))
-    vacuity = dict(zip(taxonomy.branching_nodes.tolist(), opinion.vacuity[0].tolist(), strict=True))
-    most = max(mass, key=lambda node: mass[node])
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for heading in ("mass", "belief", "prob.", "plaus.", "vacuity"):
+    tree = opinion.taxonomy
+    node = None if label is None else tree.node(label)
+    rows = fold(opinion[0], label=node, min_probability=0.02, max_rows=_MAX_ROWS)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("", no_wrap=True, overflow="ellipsis", max_width=_NAME)
+    for heading in ("mass", "bel", "P", "pl"):
         table.add_column(heading, justify="left" if heading == "mass" else "right", no_wrap=True)
-    for guide, name, node in tree_rows(taxonomy, marks):
-        label: Any = taxonomy.label(node)
-        shares = [
-            f"{share(label)[0]:.2f}"
-            for share in (opinion.belief, opinion.probability, opinion.plausibility)
-        ]
+    most = max(row.mass for row in rows)
+    for row in rows:
+        name = row.text.replace("CAPITAL LETTER ", "").replace("SMALL LETTER ", "small ")
+        star = " *" if node in row.nodes and not row.is_folded else ""
+        indent = "" if not row.depth else "  " * (row.depth - 1) + marks.step
         table.add_row(
-            f"[dim]{guide}[/dim]{escape(name)}",
-            f"{mass[node]:.2f} {marks.bar * round(10 * mass[node])}",
-            *shares,
-            f"{vacuity[node]:.2f}" if node in vacuity else "",
-            style="bold green" if node == most else "dim" if float(shares[0]) < 0.005 else None,
+            f"[dim]{indent}[/dim]{escape(name)}{star}",
+            f"{row.mass:.2f} {marks.bar * round(5 * row.mass)}",
+            *(
+                "" if np.isnan(share) else f"{share:.2f}"
+                for share in (row.belief, row.probability, row.plausibility)
+            ),
+            style="bold green" if row.mass == most else "dim" if row.is_folded else None,
         )
     return table
 
 
-def flat_reading(opinion: HyperOpinion) -> tuple[str, float]:
-    """Return the first sample's best leaf and its probability: all that a flat softmax reports.
+def choose_stories(images: Pixels, labels: Any, info: Any) -> list[Story]:
+    """Take the clearest test picture of two letters, and blur one of them.
 
-    A flat softmax whose logits are the log leaf probabilities gives exactly these numbers.
+    Which letters was decided beforehand; which pictures follows from how little they were
+    distorted, not from what the model says of them.
 
     Parameters
     ----------
-    opinion : HyperOpinion
-        Opinion of at least one sample.
-
-    Returns
-    -------
-    leaf : str
-        Label of the most probable leaf.
-    probability : float
-        Its probability.
+    images : ndarray of uint8 of shape (n, 32, 32)
+        Test pictures.
+    labels : ndarray of str of shape (n,)
+        Their labels.
+    info : mapping of str to ndarray
+        How each was distorted.
     """
-    probability = opinion.leaf_probability[0]
-    best = int(probability.argmax())
-    return str(opinion.taxonomy.leaves[best]), float(probability[best])
+    from PIL import Image, ImageFilter
+
+    distortion = info["blur"] + 10 * info["noise"] + 10 * info["occlusion"]
+
+    def clearest(label: str) -> Pixels:
+        rows = np.flatnonzero(labels == label)
+        return np.asarray(images[rows[distortion[rows].argmin()]])
+
+    zhe, o = "CYRILLIC CAPITAL LETTER ZHE", "LATIN CAPITAL LETTER O"
+    clear, round_one = clearest(zhe), clearest(o)
+    blurred = Image.fromarray(clear).filter(ImageFilter.GaussianBlur(BLUR))
+    return [
+        Story("A clear letter", "Zhe, which no other alphabet has.", zhe, clear),
+        Story("The same letter, blurred", "The same picture out of focus.", zhe, np.array(blurred)),
+        Story(
+            "An O",
+            "Drawn as a Latin O. Greek and Cyrillic have the same, and the zero is close: nobody "
+            "could say which from the picture alone.",
+            o,
+            round_one,
+        ),
+    ]
 
 
-def show(console: Console) -> None:
-    """Print the whole story.
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute with one thread: on a network this small, two would wait more than work."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@_one_thread()
+def run(console: Console, folder: Path, n_pictures: int, epochs: int) -> None:
+    """Do everything, and tell it.
 
     Parameters
     ----------
     console : rich.console.Console
         Where to print.
+    folder : path
+        Where to write the model, the pictures and the report.
+    n_pictures : int
+        Pictures to draw.
+    epochs : int
+        Passes over them.
     """
+    from ..datasets import make_glyphs
+
+    started = time.perf_counter()
     marks = ASCII if console.options.ascii_only else UNICODE
-    taxonomy = Taxonomy.from_paths(
-        PATHS, level_names=("manufacturer", "family", "variant"), root_name="aircraft"
-    )
+    _say(console, 1, f"Drawing {n_pictures:,} pictures of characters")
+    glyphs = make_glyphs(n_pictures, blur=(0.0, 1.2), image_size=IMAGE_SIZE, random_state=0)
+    tree = glyphs.taxonomy
     console.print(
-        f"\n[bold]How far down the tree does the evidence carry?[/bold] {taxonomy.n_leaves} "
-        f"variants of aircraft, {taxonomy.n_branching} decisions. At each decision, evidence "
-        "becomes belief in the children; what is not committed is the vacuity. [bold]Mass[/bold] "
-        "is belief in exactly that node and nothing finer. For every node, belief <= probability "
-        "<= plausibility."
+        f"{tree.n_leaves} characters on three levels: "
+        f"{len(tree.level('script'))} scripts, {len(tree.level('kind'))} kinds, the characters. "
+        "Some scripts share shapes, so some pictures cannot be told apart by anybody."
     )
-    for number, case in enumerate(CASES, 1):
-        opinion = HyperOpinion.from_evidence(taxonomy, evidence_vector(taxonomy, case.evidence))
-        leaf, probability = flat_reading(opinion)
-        console.rule(f"[bold]{number}. {case.title}[/bold]", align="left")
-        console.print(f"{case.seen}\n", style="italic")
-        console.print(opinion_table(opinion, marks))
-        console.print()
-        sides = Table.grid(expand=True, padding=(0, 1))
-        sides.add_column(ratio=3)
-        sides.add_column(ratio=2)
-        sides.add_row(
-            Panel(escape(str(opinion.explain(0))), title="The opinion says", border_style="green"),
-            Panel(
-                f"[bold]{escape(leaf)}, {probability:.0%}[/bold]\none number for its best guess",
-                title="A flat softmax says",
-                border_style="red",
+    train, held, test = (glyphs.subset(part) for part in ("train", "val", "test"))
+
+    _say(console, 2, f"Training on {len(train):,} of them, about a minute or two")
+    model = _train(train, epochs, console)
+    rival = _fit_rival(model, train)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "glyphs.safetensors"
+    needed = _save(model, path, train, held)
+
+    _say(console, 3, "Three pictures that it has not seen")
+    console.print(
+        "At each decision on the way down, evidence becomes belief; what is not committed stops. "
+        "[bold]Mass[/bold] is belief in exactly that class and nothing finer; * is the truth."
+    )
+    for story in choose_stories(test.images, test.labels, test.info):
+        _tell(console, story, model, rival, needed, marks)
+
+    _say(console, 4, f"Measuring on {len(test):,} pictures, and writing the report")
+    report = _report(model, test, needed, folder)
+    for question in report.questions:
+        console.print(f"[bold]{question.question}[/bold] {escape(question.answer)}.")
+    n_files = _write_pictures(test, folder / "pictures")
+    _end(console, folder, n_files, time.perf_counter() - started)
+
+
+def _say(console: Console, number: int, text: str) -> None:
+    console.rule(f"[bold]{number}. {text}[/bold]", align="left")
+
+
+def _train(train: Any, epochs: int, console: Console) -> Any:
+    from ..h2edl import H2EDLClassifier
+
+    model = H2EDLClassifier(
+        train.taxonomy,
+        backbone=BACKBONE,
+        weights=None,
+        image_size=IMAGE_SIZE,
+        augmentation="none",
+        max_epochs=epochs,
+        batch_size=128,
+        learning_rate=8e-3,
+        backbone_lr_scale=1.0,
+        warmup_epochs=min(1.0, epochs / 4),
+        validation_fraction=None,
+        n_workers=0,
+        random_state=0,
+        verbose=int(console.is_terminal),
+    )
+    return model.fit(train.images, train.labels).set_params(verbose=0)
+
+
+def _fit_rival(model: Any, train: Any) -> Any:
+    """Fit a flat softmax to the features of the trained network."""
+    from ..baselines import FlatCEClassifier
+
+    rival = FlatCEClassifier(train.taxonomy, backbone=None, random_state=0)
+    return rival.fit(_features(model, train.images), train.labels)
+
+
+def _features(model: Any, images: Pixels) -> npt.NDArray[np.float32]:
+    import torch
+
+    from ..feature_cache import frozen_features
+
+    samples, _ = model._read_X(images, model.network_.backbone, reset=False)
+    return frozen_features(
+        model.network_.backbone,
+        samples,
+        memory=None,
+        device=torch.device("cpu"),
+        precision="32-true",
+        verbose=0,
+    )
+
+
+def _save(model: Any, path: Path, train: Any, held: Any) -> npt.NDArray[np.float64]:
+    """Write the model, with the hedge that held-out pictures set."""
+    from ..images import image_source
+    from ..model_card import ModelCard, write_card
+    from ..report import content_hashes, needed_thresholds
+    from ..report.answers import read_answers
+
+    tree = model.taxonomy_
+    answers = read_answers(model, held.images)
+    needed = needed_thresholds(answers.leaf_probability, tree.resolve(held.labels), tree)
+    model.save(path)
+    notes = {
+        "data": "glyphs, drawn by skh2edl demo",
+        "training samples": str(len(train)),
+        "hedge set on": f"{needed.size} pictures",
+    }
+    hashes = [content_hashes(image_source(part.images)) for part in (train, held)]
+    write_card(path, ModelCard(needed, *hashes, notes))
+    return needed
+
+
+def _tell(
+    console: Console,
+    story: Story,
+    model: Any,
+    rival: Any,
+    needed: npt.NDArray[np.float64],
+    marks: Marks,
+) -> None:
+    from ..report.hedging import hedged_answers, threshold_for
+
+    opinion = model.predict_hyper_opinion(story.pixels[None])
+    flat = rival.predict_proba(_features(model, story.pixels[None]))[0]
+    best = int(flat.argmax())
+    threshold = threshold_for(needed, 0.95)
+    node = int(
+        hedged_answers(opinion.leaf_probability.astype(float), model.taxonomy_, threshold)[0]
+    )
+    hedged = "nothing" if node == 0 else model.taxonomy_.label(node)
+    console.print(f"\n[bold]{story.title}.[/bold] [italic]{story.seen}[/italic]")
+    sides = Table.grid(padding=(0, 2))
+    sides.add_column(no_wrap=True)
+    sides.add_column(ratio=1)
+    # Not markup: a picture may hold any character.
+    sides.add_row(
+        Text(draw_picture(story.pixels, marks)), opinion_table(opinion, story.label, marks)
+    )
+    console.print(sides)
+    answers = Table.grid(expand=True, padding=(0, 1))
+    answers.add_column(ratio=5)
+    answers.add_column(ratio=3)
+    answers.add_row(
+        Panel(
+            Group(
+                escape(opinion.explain(0)),
+                f"[bold]Hedged at 95 %: {escape(str(hedged))}[/bold]",
             ),
-        )
-        console.print(sides)
-    console.print(
-        "\nThe evidence here is written by hand, to show the mathematics; a network trained with "
-        "[bold]H2EDLClassifier[/bold] gives it from a picture. Summed over a family, a flat "
-        "softmax's probabilities are the column prob., and often serve well; what it cannot say is "
-        "how much of them is belief and how much only the base rate. Vacuity is the share of "
-        "belief not committed at a node: not a probability of error.\n"
-        "[bold]Next:[/bold] skh2edl --help"
+            title="The opinion says",
+            border_style="green",
+        ),
+        Panel(
+            f"[bold]{escape(str(rival.classes_[best]))}, {flat[best]:.0%}[/bold]\none number for "
+            "its best guess",
+            title="Flat-CE says",
+            border_style="red",
+        ),
     )
+    console.print(answers)
+
+
+def _report(model: Any, test: Any, needed: npt.NDArray[np.float64], folder: Path) -> Any:
+    from ..report import write_report
+
+    return write_report(
+        folder / "report.html",
+        model,
+        test.images,
+        test.labels,
+        names=test.ids.tolist(),
+        calibration=needed,
+        calibration_note=f"{needed.size} pictures kept aside",
+        title="Demo: characters of four scripts",
+        facts={"model": f"H2EDLClassifier on {BACKBONE}", "data": "drawn by skh2edl demo"},
+    )
+
+
+def _write_pictures(test: Any, folder: Path, n_files: int = 40) -> int:
+    from PIL import Image
+
+    folder.mkdir(exist_ok=True)
+    for name, pixels in zip(test.ids[:n_files], test.images[:n_files], strict=True):
+        Image.fromarray(pixels).save(folder / f"{name}.png")
+    return min(n_files, len(test))
+
+
+def _end(console: Console, folder: Path, n_files: int, seconds: float) -> None:
+    console.rule("[bold]What to type next[/bold]", align="left")
+    model = folder / "glyphs.safetensors"
+    console.print(
+        f"Done in {seconds:.0f} seconds. Flat-CE is a softmax over all leaves, fitted to the same "
+        "features; summed over a script or a kind its probabilities often serve well, and the "
+        "report of skh2edl evaluate is the same for both. What it cannot say is how much of a "
+        "probability is belief. Vacuity and stopped belief are no chance of error; the hedge's "
+        "promise comes from pictures kept aside."
+    )
+    lines = [
+        f"open {folder / 'report.html'}",
+        f"skh2edl predict {model} {folder / 'pictures'} --out answers.csv",
+        *([f"skh2edl serve {model}"] if _has("serve") else []),
+        f"skh2edl taxonomy draw {model}",
+        "skh2edl fit YOUR_FOLDER --out yours.safetensors",
+    ]
+    console.print(f"{n_files} of the test pictures are in {folder / 'pictures'}.", soft_wrap=True)
+    for line in lines:
+        console.print(f"  {line}", soft_wrap=True, markup=False)
+
+
+def _has(command: str) -> bool:
+    from .app import app
+
+    names = [
+        each.name or getattr(each.callback, "__name__", "") for each in app.registered_commands
+    ]
+    return command in names

@@ -1,0 +1,398 @@
+"""What a person points at, a folder, a table or a pattern, as samples with or without labels."""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import glob
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ._run import usage_error
+
+if TYPE_CHECKING:
+    from ..taxonomy import Taxonomy
+
+IMAGE_COLUMNS = ("image", "file", "filename", "path", "filepath", "file_name", "image_path")
+LABEL_COLUMNS = ("label", "class", "species")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table mean what; None or empty leaves it to their names.
+
+    Parameters
+    ----------
+    image, split, group : str or None
+        Columns with the file, the part of the data, and the subject.
+    labels : tuple of str
+        Columns of the label, from the top level down.
+    features : tuple of str
+        Patterns of the columns with numbers, for data without images.
+    """
+
+    image: str | None = None
+    labels: tuple[str, ...] = ()
+    split: str | None = None
+    group: str | None = None
+    features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Data:
+    """Samples.
+
+    Parameters
+    ----------
+    name : str
+        What to call the data.
+    X : ndarray of str or DataFrame
+        Image files, or features.
+    ids : list of str
+        What each sample is called.
+    labels : ndarray or None
+        Labels, as the taxonomy spells them.
+    taxonomy : Taxonomy or None
+        The tree that the labels are on.
+    split : ndarray of str or None
+        "train", "val" and "test" where the data say so.
+    groups : ndarray of str or None
+        Subjects, where the data name them.
+    columns : Columns
+        What was taken from where.
+    """
+
+    name: str
+    X: Any
+    ids: list[str]
+    labels: Any = None
+    taxonomy: Any = None
+    split: Any = None
+    groups: Any = None
+    columns: Columns = Columns()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def select(self, rows: Any) -> Data:
+        """Return some of the samples.
+
+        Parameters
+        ----------
+        rows : ndarray of bool or int
+            Which.
+        """
+        import numpy as np
+
+        rows = np.arange(len(self))[rows]
+        return Data(
+            self.name,
+            self.X.iloc[rows] if hasattr(self.X, "iloc") else self.X[rows],
+            [self.ids[row] for row in rows.tolist()],
+            None if self.labels is None else self.labels[rows],
+            self.taxonomy,
+            None if self.split is None else self.split[rows],
+            None if self.groups is None else self.groups[rows],
+            self.columns,
+        )
+
+
+def read_labelled(
+    path: Path,
+    columns: Columns,
+    *,
+    taxonomy: Taxonomy | None = None,
+    check: str = "exists",
+    labels_only: bool = False,
+) -> Data:
+    """Read a folder of folders or a table, with labels.
+
+    Parameters
+    ----------
+    path : path
+        The folder or the ``.csv`` file.
+    columns : Columns
+        Which columns to use.
+    taxonomy : Taxonomy, default=None
+        The tree of the labels; None takes the folders, or the label columns.
+    check : {"exists", "none"}, default="exists"
+        Whether a missing or empty image is an error here.
+    labels_only : bool, default=False
+        Whether a table may have neither images nor numbers.
+    """
+    if path.is_dir():
+        return _read_folder(path, taxonomy, check)
+    _check_table(path)
+    header = _header(path)
+    known = _known_columns(path, header, columns, taxonomy, labels_only)
+    if known.image is None:
+        return _read_rows(path, known, taxonomy)
+    return _read_images(path, known, taxonomy, check)
+
+
+def _read_folder(path: Path, taxonomy: Taxonomy | None, check: str) -> Data:
+    import numpy as np
+
+    from ..datasets import load_image_folder
+
+    record = load_image_folder(path, check=check)
+    labels, tree = record.labels, record.taxonomy
+    if taxonomy is not None:
+        nodes = [_node(taxonomy, tree.path(label)) for label in labels.tolist()]
+        labels, tree = np.array(taxonomy.labels(nodes)), taxonomy
+    is_split = bool((record.split != "train").any())
+    return Data(
+        record.name,
+        record.images,
+        record.ids.tolist(),
+        labels,
+        tree,
+        record.split if is_split else None,
+    )
+
+
+def _node(taxonomy: Taxonomy, path: tuple[Any, ...]) -> int:
+    """Find a folder in a taxonomy: by its whole path, else by its own name."""
+    if not path:
+        return 0
+    try:
+        return taxonomy.node(tuple(path))
+    except (ValueError, KeyError):
+        return taxonomy.node(path[-1])
+
+
+def _check_table(path: Path) -> None:
+    if not path.exists():
+        raise FileNotFoundError(
+            f"There is no data at {str(path)!r}. Give a folder of images or a .csv file."
+        )
+    if path.suffix.lower() != ".csv":
+        raise usage_error(
+            f"{path} must be a folder of images or a table that ends in .csv; it ends in "
+            f"{path.suffix or 'nothing'!r}."
+        )
+
+
+def _header(path: Path) -> list[str]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            header = [name.strip() for name in next(csv.reader(file), [])]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a table in UTF-8 ({error}). Save it as UTF-8.") from None
+    if not header:
+        raise ValueError(f"{path} is empty. It needs a line with the names of the columns.")
+    return header
+
+
+def _known_columns(
+    path: Path,
+    header: list[str],
+    columns: Columns,
+    taxonomy: Taxonomy | None,
+    labels_only: bool,
+) -> Columns:
+    """Fill in what was not said from the names of the columns."""
+    named = [columns.image, *columns.labels, columns.split, columns.group]
+    missing = [name for name in named if name and name not in header]
+    if missing:
+        raise usage_error(f"{path} has no column {missing[0]!r}. It has {', '.join(header)}.")
+    image, features = columns.image, columns.features
+    if features:
+        chosen = [name for name in header if any(fnmatch.fnmatch(name, p) for p in features)]
+        if not chosen:
+            raise usage_error(
+                f"{path} has no column like {' or '.join(features)}. It has {', '.join(header)}."
+            )
+        features = tuple(chosen)
+    elif image is None:
+        image = next((name for name in header if name.lower() in IMAGE_COLUMNS), None)
+        if image is None and not labels_only:
+            raise usage_error(
+                f"{path} has no column named {', '.join(IMAGE_COLUMNS[:4])}, so the images are not "
+                f"found. Name it with --image-column, or name columns of numbers with --features. "
+                f"It has {', '.join(header)}."
+            )
+    split = columns.split or next((name for name in header if name.lower() == "split"), None)
+    group = columns.group or next((name for name in header if name.lower() == "group"), None)
+    return Columns(image, columns.labels or _labels(path, header, taxonomy), split, group, features)
+
+
+def _labels(path: Path, header: list[str], taxonomy: Taxonomy | None) -> tuple[str, ...]:
+    ranks = () if taxonomy is None else taxonomy.level_names or ()
+    if ranks and all(rank in header for rank in ranks):
+        return tuple(ranks)
+    found = next((name for name in header if name.lower() in LABEL_COLUMNS), None)
+    if found is None:
+        raise usage_error(
+            f"{path} has no column named {', '.join(LABEL_COLUMNS)}, so the labels are not found. "
+            f"Name them from the top level down, such as --labels family,genus,species. It has "
+            f"{', '.join(header)}."
+        )
+    return (found,)
+
+
+def _read_images(path: Path, columns: Columns, taxonomy: Taxonomy | None, check: str) -> Data:
+    from ..datasets import load_table
+
+    assert columns.image is not None
+    record = load_table(
+        path,
+        label_columns=columns.labels,
+        image_column=columns.image,
+        split_column=columns.split,
+        group_column=columns.group,
+        taxonomy=taxonomy,
+        check=check,
+    )
+    return Data(
+        record.name,
+        record.images,
+        record.ids.tolist(),
+        record.labels,
+        record.taxonomy,
+        record.split if columns.split else None,
+        record.groups if columns.group else None,
+        columns,
+    )
+
+
+def _read_rows(path: Path, columns: Columns, taxonomy: Taxonomy | None) -> Data:
+    """Read rows without images; their labels as a table of images has them."""
+    import numpy as np
+
+    from ..datasets import load_table
+
+    text = _text_table(path)
+    frame = _numbers(path, columns.features) if columns.features else text
+    ids = [f"row {row}" for row in range(2, len(text) + 2)]  # as a spreadsheet counts them
+    text["_row"] = ids
+    record = load_table(
+        text,
+        label_columns=columns.labels,
+        image_column="_row",
+        split_column=columns.split,
+        group_column=columns.group,
+        taxonomy=taxonomy,
+        check="none",
+    )
+    return Data(
+        path.stem,
+        frame,
+        ids,
+        np.asarray(record.labels),
+        record.taxonomy,
+        record.split if columns.split else None,
+        record.groups if columns.group else None,
+        columns,
+    )
+
+
+def _text_table(path: Path) -> Any:
+    from .._optional import import_optional
+
+    pandas = import_optional("pandas", extra="pandas")
+    return pandas.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+
+
+def _numbers(path: Path, names: Sequence[str]) -> Any:
+    from .._optional import import_optional
+
+    pandas = import_optional("pandas", extra="pandas")
+    text = _text_table(path)
+    missing = [name for name in names if name not in text.columns]
+    if missing:
+        raise ValueError(
+            f"{path} lacks {len(missing)} column(s) of numbers that the model reads, first "
+            f"{missing[:5]}. It has {list(text.columns)[:20]}."
+        )
+    frame = text[list(names)].apply(pandas.to_numeric, errors="coerce").astype("float64")
+    bad = frame.isna().any(axis=1)
+    if bad.any():
+        row = int(bad.to_numpy().argmax())
+        column = frame.columns[frame.iloc[row].isna()][0]
+        raise ValueError(
+            f"{path}, row {row + 2}: the column {column!r} must hold numbers, got "
+            f"{text[column].iloc[row]!r}. Fill it in or drop the row."
+        )
+    return frame
+
+
+def read_unlabelled(
+    inputs: Sequence[str], *, image_column: str | None = None, features: Sequence[str] | None = None
+) -> Data:
+    """Read what is to be classified.
+
+    Parameters
+    ----------
+    inputs : sequence of str
+        Folders (all images inside, however deep), tables, patterns such as ``"*.jpg"``, and
+        single files.
+    image_column : str, default=None
+        Column with the files in tables.
+    features : sequence of str, default=None
+        Columns that a model without a backbone reads; then the only input is a table.
+    """
+    import numpy as np
+
+    if features is not None:
+        if len(inputs) != 1 or Path(inputs[0]).suffix.lower() != ".csv":
+            raise usage_error(
+                "This model reads columns of numbers, not images: give one .csv file with "
+                f"{', '.join(features[:5])}{', ...' if len(features) > 5 else ''}."
+            )
+        path = Path(inputs[0])
+        _check_table(path)
+        frame = _numbers(path, features)
+        return Data(path.stem, frame, [f"row {row}" for row in range(2, len(frame) + 2)])
+    found: dict[str, None] = {}  # in order, each once
+    for text in inputs:
+        for file in _images_of(text, image_column):
+            found.setdefault(file)
+    names = list(found)
+    return Data(Path(inputs[0]).name or "images", np.array(names), names)
+
+
+def _images_of(text: str, image_column: str | None) -> list[str]:
+    from PIL import Image
+
+    Image.init()  # fills the table of extensions
+    path = Path(text).expanduser()
+    if path.is_dir():
+        files = [
+            str(file)
+            for file in sorted(path.rglob("*"))
+            if file.suffix.lower() in Image.EXTENSION
+            and not any(part.startswith(".") for part in file.relative_to(path).parts)
+            and file.is_file()
+        ]
+        if not files:
+            raise FileNotFoundError(f"There is no image in the folder {text!r} or below it.")
+        return files
+    if path.suffix.lower() == ".csv" and path.is_file():
+        return _images_in_table(path, image_column)
+    if path.is_file():
+        return [str(path)]
+    files = sorted(glob.glob(str(path), recursive=True))
+    files = [file for file in files if Path(file).suffix.lower() in Image.EXTENSION]
+    if not files:
+        raise FileNotFoundError(
+            f"There is no folder, table or image at {text!r}, and no image that this pattern fits."
+        )
+    return files
+
+
+def _images_in_table(path: Path, image_column: str | None) -> list[str]:
+    header = _header(path)
+    column = image_column
+    if column is None:
+        column = next((name for name in header if name.lower() in IMAGE_COLUMNS), None)
+    if column is None or column not in header:
+        raise usage_error(
+            f"{path} has no column {column or ' or '.join(IMAGE_COLUMNS[:4])!r}. Name the column "
+            f"of the files with --image-column. It has {', '.join(header)}."
+        )
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        names = [(row.get(column) or "").strip() for row in csv.DictReader(file)]
+    return [str(path.parent / name) for name in names if name]

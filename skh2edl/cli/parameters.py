@@ -1,0 +1,249 @@
+"""Parameters of an estimator from flags and from a TOML file."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from ._run import usage_error
+
+# What the command decides itself.
+_NOT_FOR_USERS = {"taxonomy", "warm_start", "verbose"}
+
+
+def method_names() -> dict[str, str]:
+    """Return the short name of every method, and its class.
+
+    Examples
+    --------
+    >>> method_names()["flat-ce"]
+    'FlatCEClassifier'
+    """
+    from ..persistence import MODEL_CLASSES
+
+    short = {
+        "H2EDLClassifier": "h2edl",
+        "FlatCEClassifier": "flat-ce",
+        "HierCEClassifier": "hier-ce",
+        "FlatEDLClassifier": "flat-edl",
+        "IEDLClassifier": "i-edl",
+        "REDLClassifier": "r-edl",
+        "HENNClassifier": "henn",
+        "HXEClassifier": "hxe",
+        "SoftLabelClassifier": "soft-labels",
+    }
+    return {
+        short.get(name, name.removesuffix("Classifier").lower()): name for name in MODEL_CLASSES
+    }
+
+
+def estimator_class(method: str) -> Any:
+    """Return the class of a method, named shortly or in full.
+
+    Parameters
+    ----------
+    method : str
+        Such as "h2edl" or "H2EDLClassifier".
+    """
+    from importlib import import_module
+
+    from ..persistence import MODEL_CLASSES
+
+    names = method_names()
+    name = names.get(method.lower(), method)
+    if name not in MODEL_CLASSES:
+        raise usage_error(f"--method must be one of {', '.join(names)}, got {method!r}.")
+    return getattr(import_module(f"skh2edl.{MODEL_CLASSES[name]}"), name)
+
+
+def parameters_of(estimator: Any) -> dict[str, Any]:
+    """Return the parameters that a user may set, with their defaults.
+
+    Parameters
+    ----------
+    estimator : class
+        The estimator.
+    """
+    signature = inspect.signature(estimator.__init__).parameters
+    return {
+        name: parameter.default
+        for name, parameter in signature.items()
+        if name != "self" and name not in _NOT_FOR_USERS
+    }
+
+
+def parse_value(text: str) -> Any:
+    """Read a value as TOML does; what is no number, list or truth value is a text.
+
+    Parameters
+    ----------
+    text : str
+        What stands behind a flag. "none" means None.
+
+    Examples
+    --------
+    >>> [parse_value(text) for text in ("0.01", "none", "true", "[1, 2]", "resnet50", "1e-3")]
+    [0.01, None, True, [1, 2], 'resnet50', 0.001]
+    """
+    if text.lower() == "none":
+        return None
+    if text in ("True", "False"):
+        text = text.lower()
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+    # Dates and tables are no values of any parameter.
+    return value if isinstance(value, (bool, int, float, str, list)) else text
+
+
+def parse_flags(arguments: list[str], known: dict[str, Any]) -> dict[str, Any]:
+    """Read ``--kl-weight 0.01`` and ``--kl-weight=0.01`` for every parameter.
+
+    Parameters
+    ----------
+    arguments : list of str
+        What is left of the command line.
+    known : dict
+        Parameters.
+
+    Returns
+    -------
+    values : dict
+
+    Examples
+    --------
+    >>> parse_flags(["--kl-weight", "0.01", "--risk=log"], {"kl_weight": None, "risk": None})
+    {'kl_weight': 0.01, 'risk': 'log'}
+    """
+    values: dict[str, Any] = {}
+    waiting = list(arguments)
+    while waiting:
+        flag = waiting.pop(0)
+        if not re.match(r"--[A-Za-z]", flag):
+            raise usage_error(f"Unexpected argument {flag!r}. Only one data set can be given.")
+        name, equals, text = flag[2:].partition("=")
+        name = name.replace("-", "_")
+        if name not in known:
+            raise usage_error(f"No such option: --{name.replace('_', '-')}{_nearest(name, known)}")
+        if not equals:
+            if not waiting:
+                raise usage_error(f"{flag} needs a value.")
+            text = waiting.pop(0)
+        values[name] = parse_value(text)
+    return values
+
+
+def _nearest(name: str, known: dict[str, Any]) -> str:
+    flags = {*known, "out", "labels", "epochs", "workers", "seed", "config", "method", "levels"}
+    near = difflib.get_close_matches(name, flags, n=2, cutoff=0.6)
+    hint = " or ".join(f"--{each.replace('_', '-')}" for each in near)
+    return f". Did you mean {hint}?" if hint else ". See skh2edl fit --list-parameters."
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read a TOML file of parameters.
+
+    Parameters
+    ----------
+    path : path
+        The file: ``name = value`` lines, "none" for None, and ``method`` if wanted.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise usage_error(f"There is no file {str(path)!r} for --config.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid TOML: {error}.") from None
+    return {
+        name.replace("-", "_"): None if value == "none" else value
+        for name, value in content.items()
+    }
+
+
+def check_config(content: dict[str, Any], known: dict[str, Any], path: Path) -> None:
+    """Refuse names that are no parameters.
+
+    Parameters
+    ----------
+    content : dict
+        What a file sets.
+    known : dict
+        Parameters.
+    path : path
+        The file, for the message.
+    """
+    for name in content:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=2)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise ValueError(f"{path} sets {name!r}, which is no parameter of the method.{hint}")
+
+
+def make_estimator(kind: Any, values: dict[str, Any], taxonomy: Any) -> Any:
+    """Make the estimator, or say which value is wrong before anything is computed.
+
+    Parameters
+    ----------
+    kind : class
+        The estimator.
+    values : dict
+        Parameters.
+    taxonomy : Taxonomy
+        The tree.
+    """
+    estimator = kind(taxonomy, **values)
+    try:
+        estimator._validate_params()
+    except ValueError as error:
+        raise usage_error(_as_flag(str(error), values)) from None
+    return estimator
+
+
+def _as_flag(message: str, values: dict[str, Any]) -> str:
+    """Begin scikit-learn's sentence about a parameter with the flag that set it."""
+    found = re.match(r"The '(\w+)' parameter of \w+ (must be .*)", message, flags=re.DOTALL)
+    if found is None or found[1] not in values:
+        return message
+    return f"--{found[1].replace('_', '-')} {found[2]}"
+
+
+def describe_parameters(kind: Any) -> list[tuple[str, str, str]]:
+    """Return flag, default and meaning of every parameter.
+
+    Parameters
+    ----------
+    kind : class
+        The estimator.
+    """
+    from ..h2edl import H2EDLClassifier
+
+    meanings = _meanings(inspect.getdoc(H2EDLClassifier) or "")
+    meanings |= _meanings(inspect.getdoc(kind) or "")
+    return [
+        (
+            f"--{name.replace('_', '-')}",
+            "none" if default is None else str(default),
+            meanings.get(name, ""),
+        )
+        for name, default in parameters_of(kind).items()
+    ]
+
+
+def _meanings(doc: str) -> dict[str, str]:
+    """Read the section "Parameters" of a numpydoc text."""
+    section = re.search(r"Parameters\n-+\n(.*?)(?:\n\n\w+\n-+\n|\Z)", doc, flags=re.DOTALL)
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in (section[1] if section else "").splitlines():
+        if line and not line.startswith(" "):
+            names = [name.strip() for name in line.split(" : ")[0].split(",")]
+            found |= dict.fromkeys(names, "")
+        else:
+            for name in names:
+                found[name] = f"{found[name]} {line.strip()}".strip()
+    return found

@@ -1,0 +1,162 @@
+"""Rows of answers on their way to a file: spooled line by line, then written whole."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from .._optional import import_optional
+
+FORMATS = (".csv", ".parquet", ".json", ".jsonl")
+_ROWS_AT_ONCE = 4096
+
+Row = dict[str, Any]
+
+
+class Spool:
+    """Rows that are done, in a file beside the one to be written.
+
+    If a run is interrupted the file stays, and the same run goes on from it; another run begins
+    anew. When all rows are there, :meth:`finish` writes the wanted file, whole or not at all.
+
+    Parameters
+    ----------
+    target : path
+        The file to be written.
+    columns : sequence of str
+        Names of the columns.
+    identity : str
+        What the run is made of: model and inputs.
+    """
+
+    def __init__(self, target: Path, columns: Sequence[str], identity: str) -> None:
+        self.target = target
+        self.columns = list(columns)
+        self.path = target.with_name(f".{target.name}.partial")
+        digest = hashlib.blake2b(json.dumps([self.columns, identity]).encode(), digest_size=16)
+        self._head = json.dumps({"rows of": digest.hexdigest()})
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.n_done = self._recover()
+        self._file = self.path.open("a", encoding="utf-8", newline="\n")
+        if not self.n_done:
+            self._file.truncate(0)
+            self._file.write(self._head + "\n")
+
+    def _recover(self) -> int:
+        """Count the rows of an earlier run, after cutting off one that is not complete."""
+        if not self.path.is_file():
+            return 0
+        with self.path.open("rb+") as file:
+            if file.readline() != self._head.encode() + b"\n":
+                return 0
+            n_rows, end = 0, file.tell()
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                n_rows, end = n_rows + 1, end + len(line)
+            file.truncate(end)
+        return n_rows
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Add rows and make sure that they are on the disk.
+
+        Parameters
+        ----------
+        rows : iterable of dict
+            One for each sample.
+        """
+        for row in rows:
+            values = [row.get(column) for column in self.columns]
+            self._file.write(json.dumps(values, ensure_ascii=False) + "\n")
+            self.n_done += 1
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Leave the rows where they are."""
+        self._file.close()
+
+    def finish(self) -> None:
+        """Write the wanted file and remove the spool."""
+        from ..checkpoints import write_atomically
+
+        self.close()
+        write = {
+            ".csv": self._write_csv,
+            ".json": self._write_json,
+            ".jsonl": self._write_json_lines,
+            ".parquet": self._write_parquet,
+        }[self.target.suffix.lower()]
+        write_atomically(self.target, write)
+        self.path.unlink()
+
+    def _rows(self) -> Iterator[list[Any]]:
+        with self.path.open(encoding="utf-8", newline="\n") as file:
+            next(file)
+            for line in file:
+                yield json.loads(line)
+
+    def _write_csv(self, file: BinaryIO) -> None:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        for row in self._rows():
+            writer.writerow("" if value is None else value for value in row)
+        text.detach()
+
+    def _write_json(self, file: BinaryIO) -> None:
+        for number, row in enumerate(self._rows()):
+            file.write(b"[\n" if number == 0 else b",\n")
+            file.write(self._as_json(row))
+        file.write(b"\n]\n" if self.n_done else b"[]\n")
+
+    def _write_json_lines(self, file: BinaryIO) -> None:
+        for row in self._rows():
+            file.write(self._as_json(row) + b"\n")
+
+    def _as_json(self, row: list[Any]) -> bytes:
+        pairs = dict(zip(self.columns, row, strict=True))
+        return json.dumps(pairs, ensure_ascii=False).encode()
+
+    def _write_parquet(self, file: BinaryIO) -> None:
+        arrow = import_optional("pyarrow", extra="parquet")
+        parquet = import_optional("pyarrow.parquet", extra="parquet")
+        schema = self._schema(arrow)
+        with parquet.ParquetWriter(file, schema) as writer:
+            block: list[list[Any]] = []
+            for row in self._rows():
+                block.append(row)
+                if len(block) == _ROWS_AT_ONCE:
+                    writer.write_table(self._arrow(arrow, schema, block))
+                    block = []
+            writer.write_table(self._arrow(arrow, schema, block))
+
+    def _schema(self, arrow: Any) -> Any:
+        """Find the type of each column: numbers where every row has a number or nothing."""
+        is_number = [True] * len(self.columns)
+        for row in self._rows():
+            for place, value in enumerate(row):
+                if isinstance(value, str):
+                    is_number[place] = False
+        kinds = [arrow.float64() if number else arrow.string() for number in is_number]
+        return arrow.schema(list(zip(self.columns, kinds, strict=True)))
+
+    def _arrow(self, arrow: Any, schema: Any, rows: list[list[Any]]) -> Any:
+        columns = zip(*rows, strict=True) if rows else [[] for _ in self.columns]
+        arrays = [
+            arrow.array(_as_type(values, arrow.types.is_string(field.type)), type=field.type)
+            for values, field in zip(columns, schema, strict=True)
+        ]
+        return arrow.Table.from_arrays(arrays, schema=schema)
+
+
+def _as_type(values: Iterable[Any], is_text: bool) -> list[Any]:
+    if is_text:
+        return [None if value is None else str(value) for value in values]
+    return [None if value is None else float(value) for value in values]

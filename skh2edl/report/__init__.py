@@ -1,0 +1,7 @@
+"""A report on a classifier: what to trust, what is confused, what to label next."""
+
+from .evaluation import EvaluationReport, write_report
+from .hedging import needed_thresholds
+from .problems import content_hashes
+
+__all__ = ["EvaluationReport", "content_hashes", "needed_thresholds", "write_report"]

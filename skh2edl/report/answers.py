@@ -1,0 +1,273 @@
+"""What a fitted classifier says of samples, read once and in blocks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._base import TreeClassifier
+from .._tree import IntArray
+from .._wrapping import find_taxonomy, has_opinions, leaf_log_probability, read_opinion
+from ..h2edl import H2EDLClassifier
+from ..metrics._inputs import leaf_probabilities
+from ..opinion import HyperOpinion
+from ..taxonomy import Taxonomy
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+ROWS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Probabilities of the leaves, with the opinions where the classifier has any.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    leaf_probability : ndarray of shape (n_samples, n_leaves)
+        Columns in tree order.
+    opinion : HyperOpinion or None
+        Of an evidential classifier on the tree.
+    readable : ndarray of bool of shape (n_samples,)
+        False for an image that could not be read, of which nothing is said.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> answers = Answers.from_proba([[0.1, 0.6, 0.3]], tree)  # dog, lynx, puma
+    >>> tree.labels(answers.best_leaves), answers.path_probability.round(2).tolist()
+    (['lynx'], [[1.0, 0.9, 0.6]])
+    """
+
+    taxonomy: Taxonomy
+    leaf_probability: FloatArray
+    opinion: HyperOpinion | None
+    readable: BoolArray
+
+    @classmethod
+    def from_proba(
+        cls,
+        proba: Any,
+        taxonomy: Taxonomy,
+        *,
+        opinion: HyperOpinion | None = None,
+        classes: Any = None,
+    ) -> Answers:
+        """Take probabilities whose columns are `classes`, by default the sorted leaves.
+
+        Parameters
+        ----------
+        proba : array-like of shape (n_samples, n_leaves)
+            Probabilities of the leaves.
+        taxonomy : Taxonomy
+            The tree.
+        opinion : HyperOpinion, default=None
+            Opinions on the same samples.
+        classes : sequence of labels, default=None
+            Columns of `proba`; None means ``taxonomy.sorted_leaf_labels``.
+        """
+        leaves = leaf_probabilities(proba, taxonomy, classes)
+        if opinion is not None and (opinion.taxonomy != taxonomy or len(opinion) != len(leaves)):
+            raise ValueError(
+                f"opinion must hold {len(leaves)} opinions on the same taxonomy as the "
+                f"probabilities, got {opinion!r}. Take both from one classifier and one X."
+            )
+        return cls(taxonomy, leaves, opinion, np.ones(len(leaves), dtype=bool))
+
+    def __len__(self) -> int:
+        return len(self.leaf_probability)
+
+    @cached_property
+    def best_leaves(self) -> IntArray:
+        """Node of the most probable leaf of each sample; of equals the first of ``classes_``."""
+        order = self.taxonomy.leaf_order
+        best = self.leaf_probability[:, order].argmax(axis=1)
+        return np.asarray(self.taxonomy.leaf_nodes[order[best]])
+
+    @cached_property
+    def path(self) -> IntArray:
+        """Nodes from the root to the answered leaf, (n, n_levels + 1); a short path repeats it."""
+        depths = range(self.taxonomy.n_levels + 1)
+        return np.stack([self.taxonomy.climb_to_depth(self.best_leaves, d) for d in depths], axis=1)
+
+    @cached_property
+    def path_probability(self) -> FloatArray:
+        """Probability of each node of `path`, (n, n_levels + 1)."""
+        return self.probability_of(self.path)
+
+    def probability_of(self, nodes: IntArray) -> FloatArray:
+        """Return the probability of some nodes of each sample.
+
+        Parameters
+        ----------
+        nodes : ndarray of shape (n_samples, k)
+            Node ids.
+
+        Returns
+        -------
+        probability : ndarray of shape (n_samples, k)
+        """
+        tree = self.taxonomy
+        sums = np.zeros((len(self), tree.n_leaves + 1))
+        np.cumsum(self.leaf_probability, axis=1, out=sums[:, 1:])
+        high = np.take_along_axis(sums, tree.leaf_stop[nodes], axis=1)
+        low = np.take_along_axis(sums, tree.leaf_start[nodes], axis=1)
+        return np.clip(high - low, 0, 1)
+
+    def best_of_level(self, depth: int) -> tuple[IntArray, FloatArray]:
+        """Return the most probable node of a level, and its probability, for each sample."""
+        nodes = self.taxonomy.nodes_at_depth(depth)
+        sums = np.add.reduceat(self.leaf_probability, self.taxonomy.leaf_start[nodes], axis=1)
+        best = sums.argmax(axis=1)
+        return np.asarray(nodes[best]), np.minimum(sums[np.arange(len(self)), best], 1)
+
+    def bounds_of(self, nodes: IntArray) -> tuple[FloatArray, FloatArray] | None:
+        """Return belief and plausibility of one node for each sample, None without opinions.
+
+        Parameters
+        ----------
+        nodes : ndarray of shape (n_samples,)
+            Node ids.
+        """
+        if self.opinion is None:
+            return None
+        tree, mass = self.taxonomy, self.opinion.mass.astype(np.float64)
+        rows = np.arange(len(self))
+        focal = np.full(tree.n_nodes, -1)
+        focal[tree.leaf_nodes] = np.arange(tree.n_leaves)
+        focal[tree.branching_nodes] = tree.n_leaves + np.arange(tree.n_branching)
+        ends = tree.last_of_chain[nodes]
+        belief = np.zeros(len(self))
+        is_leaf = tree.n_children[ends] == 0
+        belief[is_leaf] = mass[rows[is_leaf], focal[ends[is_leaf]]]
+        inner = ~is_leaf
+        reach = self.opinion.reach.astype(np.float64)
+        belief[inner] = reach[rows[inner], focal[ends[inner]] - tree.n_leaves]
+        # What stops on the way down to the node is plausible for it too.
+        plausibility = belief.copy()
+        decision = tree.last_decision[ends]
+        while (decision >= 0).any():
+            on = decision >= 0
+            above = tree.n_leaves + tree.decision_nodes[decision[on]]
+            plausibility[on] += mass[rows[on], above]
+            decision = np.where(on, tree.parent_decision[decision], -1)
+        return np.clip(belief, 0, 1), np.clip(plausibility, 0, 1)
+
+    def vacuity_on_path(self) -> FloatArray | None:
+        """Return the vacuity at each depth on the way to the answered leaf, NaN where none decides.
+
+        Returns
+        -------
+        vacuity : ndarray of shape (n_samples, n_levels) or None
+        """
+        if self.opinion is None:
+            return None
+        tree = self.taxonomy
+        number = np.full(tree.n_nodes, -1)
+        number[tree.branching_nodes] = np.arange(tree.n_branching)
+        which = number[self.path[:, :-1]]
+        # A leaf that ends above the deepest level is repeated below: no decision there.
+        vacuity = np.take_along_axis(self.opinion.vacuity, np.maximum(which, 0), axis=1)
+        return np.where(which >= 0, vacuity.astype(np.float64), np.nan)
+
+
+def read_answers(
+    estimator: Any,
+    X: Any,
+    *,
+    taxonomy: Taxonomy | None = None,
+    on_rows: Callable[[int], None] | None = None,
+) -> Answers:
+    """Ask a fitted classifier once for everything it says.
+
+    Parameters
+    ----------
+    estimator : classifier
+        Fitted, with `predict_proba`; opinions are read where it has `predict_hyper_opinion`.
+    X : what it reads
+        The samples.
+    taxonomy : Taxonomy, default=None
+        The tree; None takes the classifier's.
+    on_rows : callable, default=None
+        Told the number of samples after each block.
+
+    Returns
+    -------
+    answers : Answers
+    """
+    tree = find_taxonomy(estimator, taxonomy)
+    n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
+    if not n_samples:
+        raise ValueError("There is no sample to read. Give at least one.")
+    blocks = []
+    for start in range(0, n_samples, ROWS_AT_ONCE):
+        block = _read_block(estimator, take(X, slice(start, start + ROWS_AT_ONCE)), tree)
+        blocks.append(block)
+        if on_rows is not None:
+            on_rows(len(block))
+    return _joined(blocks)
+
+
+def take(X: Any, rows: Any) -> Any:
+    """Return some samples of any kind of X.
+
+    Parameters
+    ----------
+    X : sequence, array or DataFrame
+        Samples.
+    rows : slice or ndarray of int
+        Which.
+    """
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    if isinstance(X, (list, tuple)) and not isinstance(rows, slice):
+        return [X[row] for row in rows]
+    return X[rows]
+
+
+def _read_block(estimator: Any, X: Any, tree: Taxonomy) -> Answers:
+    opinion: HyperOpinion | None = None
+    if isinstance(estimator, TreeClassifier) and estimator.taxonomy_ == tree:
+        with warnings.catch_warnings():
+            # Which images were skipped is in `readable`.
+            warnings.filterwarnings("ignore", message=".*image.*", category=UserWarning)
+            if isinstance(estimator, H2EDLClassifier):
+                evidence, readable = estimator._read(X, "evidence")
+                evidence[~readable] = 0
+                opinion = estimator._opinion(evidence)
+                return Answers(tree, opinion.leaf_probability.astype(float), opinion, readable)
+            log_leaves, readable = estimator._read(X, "leaf_log_probability")
+            log_leaves[~readable] = np.log(estimator._unknown_leaf_probability())
+        return Answers(tree, np.exp(log_leaves.astype(np.float64)), None, readable)
+    if has_opinions(estimator):
+        opinion = read_opinion(estimator, X, tree)
+    leaves = np.exp(leaf_log_probability(estimator, X, tree))
+    leaves /= leaves.sum(axis=1, keepdims=True)
+    return Answers(tree, leaves, opinion, np.ones(len(leaves), dtype=bool))
+
+
+def _joined(blocks: list[Answers]) -> Answers:
+    if len(blocks) == 1:
+        return blocks[0]
+    first, opinion = blocks[0], None
+    if first.opinion is not None:
+        evidence = np.concatenate([block.opinion.evidence for block in blocks if block.opinion])
+        opinion = HyperOpinion.from_evidence(
+            first.taxonomy, evidence, first.opinion.base_rate, first.opinion.prior_weight
+        )
+    return Answers(
+        first.taxonomy,
+        np.concatenate([block.leaf_probability for block in blocks]),
+        opinion,
+        np.concatenate([block.readable for block in blocks]),
+    )
