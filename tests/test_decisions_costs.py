@@ -160,6 +160,8 @@ def test_inner_nodes_are_answered_where_information_is_at_stake():
     stated, _ = population(300)
     answers = told(TREE, "information", answers="nodes").predict(stated)
     assert set(answers) & {"a", "b", "a1", "b1", "b2"}
+    assert "a2" not in answers  # its only child says more
+    assert "s" in answers
     assert set(told(TREE, "lca_height", answers="nodes").predict(stated)) <= set(TREE.leaves)
 
 

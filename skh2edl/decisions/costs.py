@@ -81,8 +81,9 @@ class MinimumCostClassifier(TreeWrapper):
 
     Notes
     -----
-    Of equally cheap answers the one with the fewest leaves is given, then the first of
-    `answers_`. Weights of samples go to the estimator's own fit.
+    Of equally cheap answers the one with the fewest leaves is given, of nodes with the same
+    leaves the deepest, then the first of `answers_`. Weights of samples go to the estimator's
+    own fit.
 
     References
     ----------
@@ -182,7 +183,11 @@ class MinimumCostClassifier(TreeWrapper):
     def _cheapest(self, X: Any) -> IntArray:
         """Return the row of the answer to each sample."""
         costs = self.predict_cost(X)
-        size = (self.taxonomy_.leaf_stop - self.taxonomy_.leaf_start)[self._nodes]
+        tree = self.taxonomy_
+        # Fewer leaves first; of nodes with the same leaves the deepest.
+        above_the_last = tree.depths[tree.last_of_chain] - tree.depths
+        size = (tree.leaf_stop - tree.leaf_start) * (tree.n_levels + 1) + above_the_last
+        size = size[self._nodes]
         # Sums in another order differ in their last digits; that must not decide.
         slack = 1e-12 * (1 + np.abs(costs.min(axis=1, keepdims=True)))
         tied = costs <= costs.min(axis=1, keepdims=True) + slack

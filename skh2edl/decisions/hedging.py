@@ -19,7 +19,6 @@ from ._held_out import (
     HeldOutWrapper,
     label_array,
     opinion_method,
-    opinion_of,
     read_leaves,
     share_right,
 )
@@ -131,7 +130,8 @@ class HedgedClassifier(HeldOutWrapper):
 
     *Cross-validation.* The thresholds then come from other fits than the one in use, and no
     bound holds for every estimator. It works well where leaving out a part of the data changes
-    the estimator little, and errs to the safe side where more data make it better. Use a frozen
+    the estimator little; with few samples and hardly any regularisation the one in use may be
+    surer of itself than those the thresholds come from, and the promise is broken. Use a frozen
     estimator or a single split where the promise matters.
 
     *Weights* count in training, if the estimator takes them, and in calibration, where they say
@@ -338,8 +338,8 @@ class HedgedClassifier(HeldOutWrapper):
         frame : pandas.DataFrame
             One row for each sample: `node` (the answer), `level` (its name, or its depth),
             `depth`, `probability` and `information` (0 for the root, 1 for a leaf); `belief` and
-            `plausibility` where the estimator has opinions; `leaf` and `leaf_probability` of the
-            likeliest leaf; `reason` why the answer is no deeper.
+            `plausibility` where the estimator has opinions on the tree; `leaf` and
+            `leaf_probability` of the likeliest leaf; `reason` why the answer is no deeper.
         """
         pandas = import_optional("pandas", extra="pandas")
         ladder, rung, thresholds, leaves = self._decide(X)
@@ -355,16 +355,18 @@ class HedgedClassifier(HeldOutWrapper):
             - running[rows, tree.leaf_start[nodes]],
             "information": information_of_nodes(tree)[nodes],
         }
-        if opinion_method(self.estimator_) is not None:
-            columns |= self._bounds(X, nodes)
+        columns |= self._bounds(X, nodes)
         columns["leaf"] = tree.labels(tree.leaf_nodes[best])
         columns["leaf_probability"] = leaves[rows, best]
         columns["reason"] = self._reasons(ladder, rung, thresholds)
         return pandas.DataFrame(columns)
 
     def _bounds(self, X: Any, nodes: IntArray) -> dict[str, FloatArray]:
-        """Return belief in and plausibility of the answers."""
-        opinion = opinion_of(self.estimator_, X, self.taxonomy_)
+        """Return belief in and plausibility of the answers, if opinions are on this tree."""
+        method = opinion_method(self.estimator_)
+        opinion = None if method is None else method(X)
+        if opinion is None or opinion.taxonomy != self.taxonomy_:
+            return {}
         belief, plausibility = np.empty(len(nodes)), np.empty(len(nodes))
         for node in np.unique(nodes).tolist():
             rows = np.flatnonzero(nodes == node)
