@@ -87,6 +87,13 @@ def test_decisions_count_first_errors_where_they_are_made(counted):
     assert np.isnan(by_node["cat"].stopping)
 
 
+def test_classes_are_counted_and_the_worst_comes_first(counted):
+    rows = [(TREE.label(row.node), row.n_samples, row.n_right) for row in counted.classes]
+    assert rows == [("lynx", 5, 2), ("puma", 3, 2), ("fox", 2, 2)]
+    assert TREE.labels(counted.classes[0].taken_for) == ["puma", "fox"]
+    assert counted.classes[0].n_training is None
+
+
 def test_the_sentences_say_the_counts(counted):
     level, classes, label = counted.questions
     assert level.answer == "None without a second look"
@@ -99,6 +106,7 @@ def test_the_sentences_say_the_counts(counted):
     assert "Of the 5 mistakes in all, 60 % are still right at “kind”." in classes.sentences
     assert label.answer == "More images of lynx and puma"
     assert label.sentences[0].startswith("3 of the 5 mistakes are first made at cat")
+    assert "Most mistakes by class: lynx (3 of 5 wrong) and puma (1 of 3 wrong)." in label.sentences
     assert any("1 label stops half-way" in sentence for sentence in label.sentences)
 
 
@@ -212,6 +220,7 @@ def test_problems_in_the_data_are_found_and_named():
     assert found["half_way"] == ("f: cat",)
     assert found["leaves_without_samples"] == ("wolf",)
     assert found["leaves_without_training"] == ("puma", "wolf")
+    assert [row.n_training for row in report.classes] == [1, 0, 1]
     assert [problem.is_serious for problem in report.problems] == sorted(
         (problem.is_serious for problem in report.problems), reverse=True
     )

@@ -23,6 +23,7 @@ Pixels = npt.NDArray[np.uint8]
 
 BACKBONE = "test_resnet"
 IMAGE_SIZE = 32
+KL_WEIGHT = 0.03  # more than the default: doubt is to be seen in masses, not only in numbers
 BLUR = 2.5  # pixels, of an image of 32
 
 _COLUMNS, _ROWS = 26, 13
@@ -232,6 +233,8 @@ def _train(train: Any, epochs: int, console: Console) -> Any:
         train.taxonomy,
         backbone=BACKBONE,
         weights=None,
+        kl_weight=KL_WEIGHT,
+        kl_annealing_epochs=min(3.0, epochs / 2),
         image_size=IMAGE_SIZE,
         augmentation="none",
         max_epochs=epochs,
@@ -287,8 +290,8 @@ def _save(model: Any, path: Path, train: Any, held: Any) -> npt.NDArray[np.float
         "training samples": str(len(train)),
         "hedge set on": f"{needed.size} pictures",
     }
-    hashes = [content_hashes(image_source(part.images)) for part in (train, held)]
-    write_card(path, ModelCard(needed, *hashes, notes))
+    seen, kept = (content_hashes(image_source(part.images)) for part in (train, held))
+    write_card(path, ModelCard(needed, seen, kept, notes))
     return needed
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from .._tree import IntArray
 from ..checkpoints import write_atomically
+from ..decisions.annotation import AnnotationPlan, rank_for_annotation
 from ..metrics import kept_ancestor
 from ..metrics._inputs import check_length, label_nodes
 from ..opinion import HyperOpinion
@@ -21,6 +22,7 @@ from . import reading
 from .answers import Answers, read_answers
 from .findings import (
     choose_images,
+    class_figures,
     decision_figures,
     level_figures,
     mistaken,
@@ -30,6 +32,8 @@ from .findings import (
 from .hedging import TARGETS, hedge_figures
 from .pictures import picture_source
 from .problems import content_hashes, find_problems
+
+_PLANNED = 6
 
 
 class EvaluationReport:
@@ -73,12 +77,16 @@ class EvaluationReport:
         From the top.
     confusions : list of Confusion
         The most frequent first.
+    classes : list of ClassFigures
+        Leaves, those with the most mistakes first.
     decisions : list of DecisionFigures
         Branching nodes, those with the most first errors first.
     hedges : list of HedgeFigures
         At 90, 95 and 99 %.
     problems : list of DataProblem
         Serious ones first.
+    plan : AnnotationPlan or None
+        Images whose kind would settle most doubt, for evidential classifiers.
     questions : list of Question
         Which level can be trusted, which classes are confused, what to label next.
 
@@ -169,7 +177,9 @@ class EvaluationReport:
         self.levels = level_figures(measured, counted)
         self.kept = self._kept_ancestors(measured, counted, wrong)
         self.confusions = worst_confusions(answers, np.where(seen, truth, 0))
+        self.classes = class_figures(measured, counted, train_truth)
         self.decisions = decision_figures(measured, counted)
+        self.plan = self._plan()
         self.is_cross_calibrated = calibration is None
         self.calibration_note = calibration_note
         self.hedges = hedge_figures(answers, truth, needed=calibration, targets=TARGETS)
@@ -179,8 +189,18 @@ class EvaluationReport:
             reading.which_classes(
                 tree, self.levels, self.confusions, self.kept, self.n_mistakes, self.n_labelled
             ),
-            reading.what_to_label(tree, self.decisions, self.problems, self.n_mistakes),
+            reading.what_to_label(
+                tree, self.decisions, self.classes, self.problems, self.n_mistakes
+            ),
         ]
+
+    def _plan(self) -> AnnotationPlan | None:
+        """Choose images whose like should be labelled; rows are those of all samples."""
+        if self.answers.opinion is None:
+            return None
+        rows = np.flatnonzero(self.answers.readable)
+        plan = rank_for_annotation(self.answers.opinion[rows], min(_PLANNED, rows.size))
+        return plan._replace(rows=rows[plan.rows])
 
     def _kept_ancestors(
         self, answers: Answers, truth: IntArray, wrong: npt.NDArray[np.bool_]
@@ -309,6 +329,11 @@ class EvaluationReport:
                 | {name: label(getattr(pair, name)) for name in ("truth", "answer", "meeting")}
                 | {"rows": [str(self.names[row]) for row in pair.rows.tolist()]}
                 for pair in self.confusions
+            ],
+            "classes": [
+                row._asdict()
+                | {"node": label(row.node), "taken_for": [label(each) for each in row.taken_for]}
+                for row in self.classes
             ],
             "decisions": [
                 row._asdict()

@@ -85,6 +85,28 @@ class Confusion(NamedTuple):
     rows: IntArray
 
 
+class ClassFigures(NamedTuple):
+    """How one leaf class fares.
+
+    Attributes
+    ----------
+    node : int
+        The leaf.
+    n_samples, n_right : int
+        Samples with this label, and right answers among them.
+    taken_for : tuple of int
+        Leaves that were answered instead, most frequent first.
+    n_training : int or None
+        Training labels of this very class, where they are known.
+    """
+
+    node: int
+    n_samples: int
+    n_right: int
+    taken_for: tuple[int, ...]
+    n_training: int | None
+
+
 class DecisionFigures(NamedTuple):
     """What happens at one branching node.
 
@@ -229,6 +251,44 @@ def worst_confusions(answers: Answers, truth: IntArray, n_most: int = 8) -> list
         )
     found.sort(key=lambda pair: (-pair.n_mistaken - pair.n_back, -pair.n_mistaken, pair.truth))
     return found[:n_most]
+
+
+def class_figures(
+    answers: Answers, truth: IntArray, train_truth: IntArray | None = None
+) -> list[ClassFigures]:
+    """Count right answers of every leaf that has samples, those with the most mistakes first.
+
+    Parameters
+    ----------
+    answers : Answers
+        What the classifier said.
+    truth : ndarray of int of shape (n_samples,)
+        Nodes of the true labels; those that are no leaves are left out.
+    train_truth : ndarray of int, default=None
+        Nodes of the training labels.
+    """
+    tree = answers.taxonomy
+    ends = tree.last_of_chain[truth]
+    n_training = None
+    if train_truth is not None:
+        n_training = np.bincount(tree.last_of_chain[train_truth], minlength=tree.n_nodes)
+    rows = []
+    for leaf in tree.leaf_nodes.tolist():
+        given = answers.best_leaves[ends == leaf]
+        if not given.size:
+            continue
+        others, counts = np.unique(given[given != leaf], return_counts=True)
+        rows.append(
+            ClassFigures(
+                leaf,
+                int(given.size),
+                int((given == leaf).sum()),
+                tuple(others[np.argsort(-counts, kind="stable")].tolist()),
+                None if n_training is None else int(n_training[leaf]),
+            )
+        )
+    rows.sort(key=lambda row: (row.n_right - row.n_samples, row.n_right / row.n_samples, row.node))
+    return rows
 
 
 def _at_depth_of(tree: Taxonomy, nodes: IntArray, others: IntArray) -> IntArray:

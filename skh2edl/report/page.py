@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _MAX_ROWS = 14
 _TOP_LEAVES = 5
+_MAX_CLASSES = 10
 
 
 def render(report: EvaluationReport) -> str:
@@ -282,7 +283,29 @@ def _confusions(report: EvaluationReport) -> str:
             f"<li><h3>{text(truth)} → {text(answer)}</h3><p>{pair.n_mistaken} of {pair.n_truth}"
             f"{text(back)}. They share {text(place)}.</p>{pictures}</li>"
         )
-    return f'<ul class="pairs">{"".join(items)}</ul>'
+    return f'<ul class="pairs">{"".join(items)}</ul>{_classes(report)}'
+
+
+def _classes(report: EvaluationReport) -> str:
+    tree = report.taxonomy
+    poor = [row for row in report.classes if row.n_right < row.n_samples][:_MAX_CLASSES]
+    if not poor:
+        return ""
+    is_known = poor[0].n_training is not None
+    rows = [
+        [
+            text(tree.label(row.node)),
+            f"{row.n_samples:,}",
+            f"<strong>{row.n_samples - row.n_right:,}</strong>",
+            bar(1 - row.n_right / row.n_samples),
+            text(", ".join(str(tree.label(node)) for node in row.taken_for[:3])),
+            *([f"{row.n_training:,}"] if is_known else []),
+        ]
+        for row in poor
+    ]
+    head = ["class", "images", "wrong", "", "taken for"]
+    head += ["training images"] if is_known else []
+    return table("Classes with the most mistakes.", head, rows, left=(3, 4))
 
 
 def _decisions(report: EvaluationReport) -> str:
@@ -318,7 +341,30 @@ def _decisions(report: EvaluationReport) -> str:
             rows,
             left=(3, 5 + has_belief),
         )
+        + _plan(report)
     )
+
+
+def _plan(report: EvaluationReport) -> str:
+    plan = report.plan
+    if plan is None or report.images is None:
+        return ""
+    items = "".join(
+        f"<figure>{_picture(report, int(row))}<figcaption>{text(_asked(report, node))}; "
+        f"{percent(doubt)} of the belief stops early</figcaption></figure>"
+        for row, node, doubt in zip(plan.rows, plan.nodes, plan.doubt, strict=True)
+    )
+    return (
+        "<h3>Images like these would settle most doubt</h3><p>Chosen so that they differ in where "
+        "their belief stops. A rule of thumb: compare with labelling at random.</p>"
+        f'<div class="row">{items}</div>'
+    )
+
+
+def _asked(report: EvaluationReport, node: Any) -> str:
+    tree = report.taxonomy
+    number_of = tree.node(node)
+    return "which class at all?" if number_of == 0 else f"which kind of {tree.label(number_of)}?"
 
 
 def _images(report: EvaluationReport) -> str:

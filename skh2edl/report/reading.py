@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..taxonomy import Taxonomy
-from .findings import Confusion, DecisionFigures, LevelFigures
+from .findings import ClassFigures, Confusion, DecisionFigures, LevelFigures
 from .hedging import HedgeFigures
 from .problems import DataProblem
 
@@ -236,6 +236,7 @@ def _pair(tree: Taxonomy, pair: Confusion) -> str:
 def what_to_label(
     tree: Taxonomy,
     decisions: Sequence[DecisionFigures],
+    classes: Sequence[ClassFigures],
     problems: Sequence[DataProblem],
     n_mistakes: int,
 ) -> Question:
@@ -247,6 +248,8 @@ def what_to_label(
         The tree.
     decisions : sequence of DecisionFigures
         The worst first.
+    classes : sequence of ClassFigures
+        Those with the most mistakes first.
     problems : sequence of DataProblem
         What is wrong with the data.
     n_mistakes : int
@@ -259,6 +262,9 @@ def what_to_label(
         answer = f"More images of {_what(tree, worst[0])}"
         for row in worst:
             sentences.append(_where(tree, row, n_mistakes))
+        poor = [row for row in classes if row.n_right < row.n_samples][:3]
+        if poor:
+            sentences.append(f"Most mistakes by class: {listed([_class(tree, r) for r in poor])}.")
     else:
         vague = max(decisions, key=lambda row: np.nan_to_num(row.stopping))
         if np.isnan(vague.stopping):
@@ -282,6 +288,14 @@ def what_to_label(
             "Before that, look at the surest mistakes below: some may be wrong labels."
         )
     return Question(question, answer, tuple(sentences))
+
+
+def _class(tree: Taxonomy, row: ClassFigures) -> str:
+    trained = ""
+    if row.n_training is not None:
+        trained = f"; {row.n_training:,} training image{'' if row.n_training == 1 else 's'}"
+    n_wrong = row.n_samples - row.n_right
+    return f"{tree.label(row.node)} ({n_wrong:,} of {row.n_samples:,} wrong{trained})"
 
 
 def _what(tree: Taxonomy, row: DecisionFigures) -> str:
