@@ -1,0 +1,46 @@
+"""Write small models of the present format and what they say.
+
+    python tests/data/make_model_files.py
+
+Run it once for each release that changes the format, and keep the folders of the earlier ones: a
+release reads what every release before it wrote.
+"""
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from skh2edl import Taxonomy
+from skh2edl.persistence import FORMAT_VERSION, MODEL_CLASSES
+
+TREE = Taxonomy.from_nested(
+    {"cat": {"big": ["lynx", "puma"]}, "dog": ["fox", "wolf", "dhole"], "other": None},
+    level_names=("family", "genus", "species"),
+)
+
+
+def main(folder=None):
+    torch.set_num_threads(1)
+    out = Path(folder or Path(__file__).parent / "models" / f"format_{FORMAT_VERSION}")
+    if out.exists():
+        sys.exit(f"{out} exists: the files of a released format stay as they are.")
+    out.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3)).round(3).astype(np.float32)
+    labels = [*np.resize(TREE.leaves, 36), "cat", "dog", "big", "cat"]
+    expected = {"X": X[:5].astype(float).tolist(), "log_proba": {}, "versions": {}}
+    for name, module in MODEL_CLASSES.items():
+        kind = getattr(import_module(f"skh2edl.{module}"), name)
+        clf = kind(TREE, backbone=None, random_state=0).fit(X, labels)
+        clf.save(out / f"{name}.safetensors")
+        expected["log_proba"][name] = clf.predict_log_proba(X[:5]).astype(float).tolist()
+    expected["versions"] = import_module("skh2edl.persistence").versions()
+    (out / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
