@@ -287,7 +287,7 @@ def test_a_search_through_dask_equals_one_without(data):
     alone = clone(search).fit(X, y).cv_results_["mean_test_score"]
     with (
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster),
         joblib.parallel_backend("dask"),
