@@ -1,7 +1,9 @@
 """Hedged answers keep their promise, and say what a loop over nodes would say."""
 
 import pickle
+import re
 from itertools import chain, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,6 +40,7 @@ FAMILY = {"lynx": "cat", "puma": "cat", "fox": "dog", "jackal": "dog", "wolf": "
 ANIMALS = Taxonomy.from_paths(
     [(family, leaf) for leaf, family in FAMILY.items()], level_names=("family", "kind")
 )
+ANCESTOR_OF = {"lynx": "cat", "puma": "cat", "fox": "dog", "wolf": "dog"}
 SHARPNESS = {"calibrated": 1.0, "over-confident": 4.0, "under-confident": 0.3}
 TOLD = FrozenEstimator(Told(TREE).fit(None))
 
@@ -261,6 +264,15 @@ def test_a_frame_holds_belief_and_plausibility_where_there_are_opinions():
     assert cats.size > 3
 
 
+def test_opinions_on_another_tree_say_nothing_of_the_answers():
+    X, y = animals(120)
+    flat = FrozenEstimator(H2EDLClassifier(backbone=None).fit(X, y))
+    clf = HedgedClassifier(flat, 0.9, taxonomy=ANIMALS).fit(*animals(200, seed=1))
+    frame = clf.predict_frame(X)
+    assert "belief" not in frame
+    assert set(frame["node"]) & {"cat", "dog"}
+
+
 def test_a_dart_is_explained_by_its_lambda():
     stated, truth = population(300, 2.0)
     frame = hedged(stated, truth, rule="darts").predict_frame(stated)
@@ -438,6 +450,28 @@ def test_what_cannot_be_promised_is_refused():
         HedgedClassifier(TOLD, partial_labels="drop").fit(stated, ["a"] * 200)
     with pytest.raises(ValueError, match="label\\(s\\) are not in the taxonomy, first \\['newt'"):
         HedgedClassifier(TOLD).fit(stated, ["newt"] * 200)
+
+
+def test_the_examples_of_the_page_on_decisions_do_what_it_says():
+    page = Path(__file__).resolve().parents[1] / "docs" / "decisions.md"
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), flags=re.DOTALL):
+        exec(compile(block, "decisions.md", "exec"), names)
+    # Five hundred samples held out, five hundred to judge.
+    spread = np.sqrt(0.95 * 0.05 * 2 / 500)
+    assert names["share_right"] == pytest.approx(0.95, abs=4 * spread)
+    assert {"cat", "dog", "puma"} <= set(names["answers"])
+    truth = names["y"][1000:]
+    held = [
+        any(node in (label, ANCESTOR_OF[label], "root") for node in one)
+        for one, label in zip(names["sets"], truth, strict=True)
+    ]
+    assert np.mean(held) == pytest.approx(0.95, abs=4 * spread)
+    is_cat = np.isin(truth, ["lynx", "puma"])
+    plain = names["forest"].predict(names["X"][1000:])[is_cat]
+    careful = names["careful"][is_cat]
+    assert np.isin(careful, ["fox", "wolf"]).mean() < np.isin(plain, ["fox", "wolf"]).mean()
+    assert names["strange"].tolist() == [True, False]
 
 
 def test_a_clone_is_as_the_first():
