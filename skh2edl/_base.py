@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -32,7 +33,8 @@ from .heads import TreeHead
 from .images import image_source, make_transform
 from .network import Network
 from .persistence import save_model
-from .samples import FeatureSamples, ImageSamples, Samples
+from .samples import FeatureSamples, ImageSamples, Output, Samples
+from .search import search_leaves
 from .selection import split_validation
 from .solvers import minimize_head, scale_features
 from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
@@ -51,6 +53,17 @@ _NOT_IN_IDENTITY = {
     "devices",
     "strategy",
 }
+
+# L-BFGS keeps ten steps and ten gradients: in single precision 2 GB of them.
+_MAX_WEIGHTS_OF_LBFGS = 25_000_000
+# From so many leaves on the best one is searched for.
+_SEARCH_FROM = 20_000
+
+
+def _searched(head: Any, features: torch.Tensor, k: int) -> torch.Tensor:
+    leaves, log_probability = search_leaves(head, features, k)
+    # Positions of up to 2^24 leaves are exact in single precision.
+    return torch.from_numpy(np.concatenate([leaves, log_probability], axis=1))
 
 
 class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEstimator):
@@ -219,7 +232,12 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         # A label that teaches nothing, such as the root's, must not dilute the others.
         weight = np.where(self._teaches(taxonomy, targets), weight, 0.0)
         check_something_to_learn(weight)
-        by_epochs = one_epoch or self.solver == "adamw" or isinstance(samples, ImageSamples)
+        by_epochs = (
+            one_epoch
+            or self.solver == "adamw"
+            or isinstance(samples, ImageSamples)
+            or (self.solver == "auto" and self._is_too_large_for_lbfgs(taxonomy, samples))
+        )
         held_out = None
         if by_epochs and not one_epoch:
             rows, held_out = self._hold_out(
@@ -298,6 +316,11 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         }
         if held_out is not None:
             self.best_epoch_, self.best_score_ = progress.best_epoch, progress.best_score
+
+    def _is_too_large_for_lbfgs(self, taxonomy: Taxonomy, samples: Samples) -> bool:
+        """Tell whether the gradients that L-BFGS remembers would take more than 2 GB."""
+        n_features = samples.features.shape[1] if isinstance(samples, FeatureSamples) else 0
+        return taxonomy.n_decisions * n_features > _MAX_WEIGHTS_OF_LBFGS
 
     # Steps of a fit --------------------------------------------------------------------------
 
@@ -447,7 +470,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             return torch.device("cpu")
         return torch.device("cuda")
 
-    def _read(self, X: Any, output: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    def _read(self, X: Any, output: Output) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return what a method of the head says of every sample, and which were readable."""
         check_is_fitted(self, "network_")
         samples, usable = self._read_X(X, self.network_.backbone, reset=False)
@@ -468,6 +491,65 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         log_leaves, readable = self._read(X, "leaf_log_probability")
         log_leaves[~readable] = np.log(self._unknown_leaf_probability())
         return log_leaves
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the most probable leaf of each sample.
+
+        Parameters
+        ----------
+        X : images or array-like
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self, "network_")
+        if self._searches():
+            return self.predict_top_k(X, 1)[0][:, 0]
+        return super().predict(X)
+
+    def predict_top_k(self, X: Any, k: Any = 5) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return the k most probable leaves of each sample, best first.
+
+        In a large tree whose nodes are read one by one, only those on promising ways are; the
+        answer is exact all the same, because no leaf is more probable than its ancestors.
+
+        Parameters
+        ----------
+        X : images or array-like
+            As in :meth:`predict_log_proba`.
+        k : int, default=5
+            How many.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples, k)
+        proba : ndarray of shape (n_samples, k)
+            Their probabilities.
+        """
+        check_is_fitted(self, "network_")
+        if not isinstance(k, (int, np.integer)) or not 1 <= k <= len(self.classes_):
+            raise ValueError(
+                f"k must be a whole number from 1 to {len(self.classes_)}, the number of leaves, "
+                f"got {k!r}."
+            )
+        positions = np.empty(len(self.classes_), dtype=np.int64)
+        positions[self.taxonomy_.leaf_order] = np.arange(len(positions))
+        if self._searches():
+            both, readable = self._read(X, partial(_searched, k=int(k)))
+            leaves, proba = both[:, :k].astype(np.int64), np.exp(both[:, k:])
+            unknown = self._unknown_leaf_probability()
+            best = np.argsort(-unknown, kind="stable")[:k]
+            leaves[~readable], proba[~readable] = best, unknown[best]
+            return self.classes_[positions[leaves]], proba
+        proba = self.predict_proba(X)
+        best = np.argsort(-proba, axis=1, kind="stable")[:, :k]
+        return self.classes_[best], np.take_along_axis(proba, best, axis=1)
+
+    def _searches(self) -> bool:
+        head = self.network_.head
+        return head.is_separable and self.taxonomy_.n_leaves >= _SEARCH_FROM
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted classifier to one ``.safetensors`` file; see :func:`load_model`.

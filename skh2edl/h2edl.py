@@ -17,6 +17,9 @@ from .heads import EVIDENCE_FUNCTIONS, READ_OUTS, RISKS, OpinionTreeHead, nodes_
 from .opinion import HyperOpinion
 from .taxonomy import Taxonomy
 
+# Beyond this the preset's nested read-out, which reads every leaf of every sample, gives way.
+MAX_NESTED_LEAVES = 20_000
+
 # Each method parameter that is None takes its value from the preset.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {
@@ -73,7 +76,8 @@ class H2EDLClassifier(TreeClassifier):
         Where a decision's evidence comes from. "nodes": a row of its own for every decision.
         "nested": evidence is counted once, at the leaves, and adds up on the way to the root; the
         logit of a leaf is the sum of the rows on its way, so that siblings share what they have in
-        common.
+        common. None in a tree of more than 20,000 leaves means "nodes": there a step reads and
+        moves only the rows on the ways to its labels, and :meth:`predict` searches.
     evidence : {"softplus", "softplus_squared", "exp"}, default=None
         How evidence grows with the read-out.
     evidence_scale : float or "learn", default=None
@@ -358,7 +362,7 @@ class H2EDLClassifier(TreeClassifier):
             self._base_rate(taxonomy, label_weight),
             fan_out * 1.0 if chosen_weight == "children" else np.full(len(fan_out), chosen_weight),
             nodes_passed(taxonomy, label_weight),
-            read_out=self._chosen("read_out"),
+            read_out=self._choose_read_out(taxonomy),
             evidence=self._chosen("evidence"),
             evidence_scale=1.0 if scale == "learn" else scale,
             learn_evidence_scale=scale == "learn",
@@ -371,6 +375,12 @@ class H2EDLClassifier(TreeClassifier):
             depth_weights=self.depth_weights,
             initial_bias=self._chosen("initial_bias"),
         )
+
+    def _choose_read_out(self, taxonomy: Taxonomy) -> str:
+        if self.read_out is None and taxonomy.n_leaves > MAX_NESTED_LEAVES:
+            return "nodes"
+        read_out: str = self._chosen("read_out")
+        return read_out
 
     def _base_rate(
         self, taxonomy: Taxonomy, label_weight: npt.NDArray[np.float64]

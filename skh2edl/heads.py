@@ -24,8 +24,10 @@ from .taxonomy import Taxonomy
 # exp(20) is 5e8: more evidence than any data gives, and its square is finite in float32.
 _MAX_EXPONENT = 20.0
 
-# How many dense products, forward and backward, take as long as a gathered row; measured.
+# How many products of a dense read-out take as long as reading a row apart, or copying one.
 _COST_OF_A_GATHERED_ROW = 150
+_COST_OF_A_COPIED_ROW = 50
+_MIN_PRODUCTS_TO_SAVE = 2**18
 
 
 def _softplus_squared(logits: Tensor) -> Tensor:
@@ -124,10 +126,14 @@ class TreeHead(nn.Module):
 
     Attributes
     ----------
+    is_separable : bool
+        Whether each node can be read without the others, as `search_leaves` does.
     sparse_gradient : bool
         Whether :meth:`path_logits` gives the weight a gradient of the rows it read alone, which
         takes an optimiser made for that.
     """
+
+    is_separable = False
 
     def __init__(self, taxonomy: Taxonomy, n_features: int, n_outputs: int) -> None:
         super().__init__()
@@ -157,14 +163,25 @@ class TreeHead(nn.Module):
         paths : Paths
             The ways.
         """
-        n_entries, n_dense = paths.decision.shape[0], features.shape[0] * self.linear.out_features
-        if n_entries * _COST_OF_A_GATHERED_ROW >= n_dense:
+        n_samples, n_rows = features.shape[0], self.linear.out_features
+        apart, dense = paths.decision.shape[0] * _COST_OF_A_GATHERED_ROW, n_samples * n_rows
+        if not self.training and dense > _MIN_PRODUCTS_TO_SAVE:
+            # A search asks for many decisions of few nodes; in training most nodes differ.
+            used, column = paths.decision.unique(return_inverse=True)
+            if (n_samples + _COST_OF_A_COPIED_ROW) * used.shape[0] < min(apart, dense):
+                return self._read_rows(features, used)[paths.row, column]
+        if apart >= dense:
             return paths.gather(self.read_out(features))
         weight, bias = self.linear.weight, self.linear.bias
         with torch.autocast(features.device.type, enabled=False):
             rows = F.embedding(paths.decision, weight, sparse=self.sparse_gradient)
             own = features.to(weight.dtype).index_select(0, paths.row)
             return (rows * own).sum(1) + bias.index_select(0, paths.decision)
+
+    def _read_rows(self, features: Tensor, used: Tensor) -> Tensor:
+        weight, bias = (value.index_select(0, used) for value in self.linear.parameters())
+        with torch.autocast(features.device.type, enabled=False):
+            return F.linear(features.to(weight.dtype), weight, bias)
 
     def prepare(self, targets: npt.ArrayLike) -> Targets:
         """Turn target nodes into what :meth:`loss` reads, before anything is on a device.
@@ -290,6 +307,8 @@ class SoftmaxTreeHead(TreeHead):
         Length of the feature.
     """
 
+    is_separable = True
+
     def __init__(self, taxonomy: Taxonomy, n_features: int) -> None:
         super().__init__(taxonomy, n_features, taxonomy.n_decisions)
 
@@ -297,9 +316,13 @@ class SoftmaxTreeHead(TreeHead):
         """Return log P of each leaf in tree order: (n, n_leaves)."""
         return self.segments.sum_to_leaves(self.segments.log_softmax(self.read_out(features)))
 
+    def log_conditional_at(self, features: Tensor, paths: Paths) -> Tensor:
+        """Return log p of some decisions: (n_entries,)."""
+        return paths.log_softmax(self.path_logits(features, paths))
+
     def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
         """Return the loss of each sample."""
-        log_conditional = paths.log_softmax(self.path_logits(features, paths))
+        log_conditional = self.log_conditional_at(features, paths)
         return -paths.sample_sum(log_conditional.index_select(0, paths.target))
 
 
@@ -417,6 +440,7 @@ class OpinionTreeHead(EvidentialHead):
     ) -> None:
         super().__init__(taxonomy, n_features, taxonomy.n_decisions, **options)
         self.nested = read_out == "nested"
+        self.is_separable = not self.nested
         if self.nested:
             # One bias on each way, so that all leaves together start with little evidence.
             is_top = (self.segments.parent < 0).to(self.linear.bias)
@@ -466,8 +490,8 @@ class OpinionTreeHead(EvidentialHead):
         """Return log P of each leaf in tree order: (n, n_leaves)."""
         return self.segments.sum_to_leaves(self.log_conditional(features))
 
-    def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
-        """Return the loss of each sample."""
+    def alpha_at(self, features: Tensor, paths: Paths) -> tuple[Tensor, Tensor]:
+        """Return the concentrations of some decisions, and their prior part: (n_entries,) each."""
         prior_weight = self.prior_weight.index_select(0, paths.node)
         prior = self.base_rate.index_select(0, paths.decision) * paths.spread(prior_weight)
         if self.nested:
@@ -475,7 +499,16 @@ class OpinionTreeHead(EvidentialHead):
         else:
             evidence = self.to_evidence(self.path_logits(features, paths))
         # As reported: a held-out label may pass through a node that no training label did.
-        alpha = evidence * paths.spread(self.supervised.index_select(0, paths.node)) + prior
+        return evidence * paths.spread(self.supervised.index_select(0, paths.node)) + prior, prior
+
+    def log_conditional_at(self, features: Tensor, paths: Paths) -> Tensor:
+        """Return log p of some decisions: (n_entries,)."""
+        alpha, _ = self.alpha_at(features, paths)
+        return alpha.log() - paths.spread(paths.segment_sum(alpha).log())
+
+    def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
+        """Return the loss of each sample."""
+        alpha, prior = self.alpha_at(features, paths)
         strength = paths.segment_sum(alpha)
         probability = alpha / paths.spread(strength)
 
@@ -499,7 +532,7 @@ class OpinionTreeHead(EvidentialHead):
         if self.consistency_weight > 0:
             loss = loss + self.consistency_weight * losses.rising_doubt(
                 probability.index_select(0, paths.target),
-                prior_weight / strength,
+                self.prior_weight.index_select(0, paths.node) / strength,
                 paths.has_previous,
             )
         return paths.sample_sum(loss)

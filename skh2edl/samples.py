@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,11 +13,23 @@ import torch
 from torch import Tensor
 
 from .checkpoints import fingerprint
+from .heads import TreeHead
 from .images import EpochSampler, ImageSource, ImageTransform, make_loader
 from .network import FeatureLoader, Network, predict_batches
 
 # Rows of features that are read at once: enough to keep a processor busy, little to hold.
 _ROWS_AT_ONCE = 4096
+
+# A method of the head by name, or a function of the head and the features.
+Output = str | Callable[[TreeHead, Tensor], Tensor]
+
+
+def reading(head: TreeHead, output: Output) -> Callable[[Tensor], Tensor]:
+    """Return what reads features, from its name or as a function of the head."""
+    if isinstance(output, str):
+        method: Callable[[Tensor], Tensor] = getattr(head, output)
+        return method
+    return partial(output, head)
 
 
 class Samples(Protocol):
@@ -32,7 +45,7 @@ class Samples(Protocol):
     ) -> Any:
         """Return a process's share of batches in an order of seed and epoch alone."""
 
-    def read(self, network: Network, output: str, device: torch.device) -> npt.NDArray[Any]:
+    def read(self, network: Network, output: Output, device: torch.device) -> npt.NDArray[Any]:
         """Return what a method of the network's head says of every sample."""
 
     def describe(self, position: int) -> str:
@@ -70,9 +83,9 @@ class FeatureSamples:
         )
         return FeatureLoader(self.features, sampler)
 
-    def read(self, network: Network, output: str, device: torch.device) -> npt.NDArray[Any]:
+    def read(self, network: Network, output: Output, device: torch.device) -> npt.NDArray[Any]:
         """Return what a method of the network's head says of every row."""
-        read = getattr(network.head, output)
+        read = reading(network.head, output)
         parts = []
         with torch.inference_mode():
             for start in range(0, max(len(self), 1), _ROWS_AT_ONCE):
@@ -151,7 +164,7 @@ class ImageSamples:
             on_bad_image=self.on_bad_image,
         )
 
-    def read(self, network: Network, output: str, device: torch.device) -> npt.NDArray[Any]:
+    def read(self, network: Network, output: Output, device: torch.device) -> npt.NDArray[Any]:
         """Return what a method of the network's head says of every image."""
         from tqdm.auto import tqdm
 
@@ -159,7 +172,7 @@ class ImageSamples:
         batches: Iterable[tuple[Tensor, Tensor]] = tqdm(
             loader, total=len(loader), unit="batch", disable=self.verbose < 2, leave=False
         )
-        read = getattr(network.head, output)
+        read = reading(network.head, output)
         outputs = predict_batches(network, read, batches, len(self), device)
         # What could not be read has no answer; a network without an answer is another matter.
         unanswered = np.flatnonzero(np.isnan(outputs).any(axis=1)).tolist()

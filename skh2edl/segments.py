@@ -162,7 +162,27 @@ class TreeSegments(nn.Module):
         table = np.stack(steps[::-1], axis=1)
         sample, step = np.nonzero(table >= 0)
         chosen = table[sample, step]
-        node = tree.decision_nodes[chosen]
+        return self.decisions_at(sample, tree.decision_nodes[chosen], nodes.size, chosen)
+
+    def decisions_at(
+        self,
+        sample: npt.NDArray[np.int64],
+        node: npt.NDArray[np.int64],
+        n_samples: int,
+        chosen: npt.NDArray[np.int64] | None = None,
+    ) -> Paths:
+        """List the decisions of some nodes for some samples.
+
+        Parameters
+        ----------
+        sample, node : ndarray of int64 of shape (n_segments,)
+            The pairs: row of a sample, position of a branching node.
+        n_samples : int
+            Rows that there are.
+        chosen : ndarray of int64 of shape (n_segments,), default=None
+            The decision that the label makes there; None means the first.
+        """
+        tree = self.taxonomy
         first = tree.decision_offsets[node]
         fan_out = tree.decision_offsets[node + 1] - first
         start = np.cumsum(fan_out) - fan_out
@@ -170,14 +190,14 @@ class TreeSegments(nn.Module):
         has_previous = np.zeros(sample.size, dtype=bool)
         has_previous[1:] = sample[1:] == sample[:-1]
         return Paths(
-            nodes.size,
+            n_samples,
             *map(
                 torch.from_numpy,
                 (
                     concatenate_ranges(first, fan_out),
                     sample[segment],
                     segment,
-                    start + chosen - first,
+                    start if chosen is None else start + chosen - first,
                     sample,
                     node,
                     has_previous,

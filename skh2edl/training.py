@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .backbones import parameter_groups
-from .batch_statistics import naming_batches_of_one, shared_batch_statistics
+from .batch_statistics import Share, naming_batches_of_one, shared_batch_statistics
 from .checkpoints import CheckpointFile, copy_state, fingerprint, hash_weights
 from .images.loading import isolated_rng
 from .network import Network
@@ -26,9 +26,13 @@ from .processes import (
     naming_lost_processes,
     spawn,
 )
+from .row_optimizer import RowOptimizer, clip_gradients
 from .samples import Samples
 from .selection import make_selection
 from .taxonomy import Taxonomy
+
+# From so many decisions on a step moves only the rows that its samples pass.
+_ROWS_FROM = 20_000
 
 
 @dataclass(frozen=True)
@@ -226,7 +230,7 @@ def _train_here(
     )
     with (
         naming_lost_processes(fabric),
-        shared_batch_statistics(network, fabric.world_size),
+        shared_batch_statistics(network, fabric.world_size) as share,
     ):
         if fabric.world_size > 1:
             check_agreement(
@@ -240,9 +244,8 @@ def _train_here(
                     "validation data": "0" if held_out is None else held_out.samples.fingerprint(),
                 },
             )
-        progress = _Run(fabric, network, samples, targets, weights, recipe, held_out).all_epochs(
-            checkpoint, on_epoch
-        )
+        run = _Run(fabric, network, samples, targets, weights, recipe, held_out, share)
+        progress = run.all_epochs(checkpoint, on_epoch)
     network.to("cpu").eval()
     return progress
 
@@ -259,6 +262,7 @@ class _Run:
         weights: npt.NDArray[np.float64],
         recipe: Recipe,
         held_out: HeldOut | None,
+        share: Share,
     ) -> None:
         from timm import optim
         from timm.scheduler.scheduler_factory import create_scheduler_v2
@@ -266,17 +270,29 @@ class _Run:
 
         self.fabric, self.network, self.samples, self.recipe = fabric, network, samples, recipe
         self.targets, self.weights, self.held_out = targets, weights, held_out
+        self.share = share
         self.score = None if held_out is None else held_out.make_score()
         self.loader = samples.training_loader(
             recipe.batch_size, recipe.seed, fabric.global_rank, fabric.world_size
         )
         self.n_batches = max(len(self.loader), 1)
+        groups = _groups(network, recipe)
+        self.by_rows = _is_updated_by_rows(network, recipe, fabric.world_size)
+        network.head.sparse_gradient = self.by_rows
+        if self.by_rows:
+            rows = cast(nn.Parameter, network.head.linear.weight)
+            for group in groups:
+                group["params"] = [item for item in group["params"] if item is not rows]
         self.optimizer: Any = optim.create_optimizer_v2(  # type: ignore[attr-defined]
-            _groups(network, recipe),
+            [group for group in groups if group["params"]],
             opt="adamw",
             lr=recipe.learning_rate,
             fused=fabric.device.type == "cuda",
         )
+        if self.by_rows:
+            self.optimizer = RowOptimizer(
+                self.optimizer, rows, lr=recipe.learning_rate, weight_decay=recipe.weight_decay
+            )
         self.scheduler, _ = create_scheduler_v2(
             self.optimizer,
             sched="cosine",
@@ -346,8 +362,13 @@ class _Run:
         for batch, (inputs, positions) in enumerate(_bar(self.loader, shown)):
             self.scheduler.step_update(epoch * n_batches + batch)
             rows = positions.numpy()  # NumPy would take a tensor of one element for a number
-            prepared = self.network.head.prepare(self.targets[rows]).to(fabric.device)
             weight = torch.as_tensor(self.weights[rows], dtype=torch.float32)
+            self.share.is_empty = not len(rows)
+            if self.share.is_empty:
+                # Something without weight stands in: not every network takes nothing.
+                inputs = inputs.new_zeros((1, *inputs.shape[1:]))
+                rows, weight = np.zeros(1, dtype=np.int64), torch.zeros(1)
+            prepared = self.network.head.prepare(self.targets[rows]).to(fabric.device)
             weight = weight.to(fabric.device, non_blocking=True)
             inputs = inputs.to(fabric.device, non_blocking=True)
             with naming_batches_of_one(len(self.targets), self.recipe.batch_size):
@@ -357,7 +378,9 @@ class _Run:
             loss = (weight * losses).sum() / total.clamp(min=1e-12)
             # The strategy takes the mean over the processes, and their sum is wanted.
             fabric.backward(loss * fabric.world_size)
-            if self.recipe.clip_norm is not None:
+            if self.recipe.clip_norm is not None and self.by_rows:
+                clip_gradients(self.module.parameters(), self.recipe.clip_norm)
+            elif self.recipe.clip_norm is not None:
                 fabric.clip_gradients(
                     self.module,
                     self.optimizer,
@@ -467,6 +490,18 @@ class _Run:
                 "learning_rate, set clip_norm, or check these samples. The checkpoint of the epoch "
                 "before, if there is one, is intact."
             )
+
+
+def _is_updated_by_rows(network: Network, recipe: Recipe, n_processes: int) -> bool:
+    """Tell whether a step moves only the rows of the head that its samples pass."""
+    head = network.head
+    return (
+        head.is_separable
+        and head.linear.weight.shape[0] >= _ROWS_FROM
+        # A running mean of all weights touches all rows, and processes exchange whole gradients.
+        and recipe.ema_decay is None
+        and n_processes == 1
+    )
 
 
 def _groups(network: Network, recipe: Recipe) -> list[dict[str, Any]]:
