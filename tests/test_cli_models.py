@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pyarrow.parquet
 import pytest
 from PIL import Image
@@ -128,6 +127,36 @@ def test_flags_and_a_file_set_parameters_and_flags_go_first(zoo, tmp_path):
     clf = load_model(out)
     assert type(clf).__name__ == "FlatEDLClassifier"
     assert (clf.kl_weight, clf.l2, clf.max_iter) == (0.5, 0.125, 700)
+
+
+def test_an_interrupted_fit_is_taken_up_by_the_same_command(zoo, tmp_path, monkeypatch):
+    from skh2edl.checkpoints import CheckpointFile
+
+    folder, _ = zoo
+    out = tmp_path / "m.safetensors"
+    arguments = ("fit", folder / "animals.csv", *FEATURES, "--solver", "adamw", "--epochs", 4)
+    assert invoke(*arguments, "-o", tmp_path / "whole.safetensors").exit_code == 0
+    arguments += ("-o", out, "--checkpoint-dir", tmp_path / "run")
+    save, epochs = CheckpointFile.save, []
+
+    def stop_after_two(self, state):
+        save(self, state)
+        epochs.append(1)
+        if len(epochs) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(CheckpointFile, "save", stop_after_two)
+    result = invoke(*arguments)
+    assert result.exit_code == 130
+    assert f"The same command goes on from {tmp_path / 'run'}." in result.stderr
+    assert not out.exists()
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.output
+    assert len(epochs) == 4
+    whole, resumed = (
+        load_model(path).network_.head for path in (tmp_path / "whole.safetensors", out)
+    )
+    assert (whole.linear.weight == resumed.linear.weight).all()
 
 
 def test_a_given_split_is_kept(tmp_path):
@@ -565,13 +594,16 @@ def test_wrong_usage_of_evaluate(zoo, arguments, message):
     assert message in result.stderr
 
 
-def test_export_writes_what_other_programs_read(zoo, tmp_path):
+def test_export_writes_the_model_that_was_named(zoo, tmp_path, monkeypatch):
+    # What is inside is the subject of test_export.py.
+    def export(estimator, path):
+        path.write_text(",".join(estimator.classes_))
+
+    monkeypatch.setattr("skh2edl._base.export_onnx", export)
     folder, _ = zoo
-    out = tmp_path / "m.onnx"
-    result = invoke("export", folder / "model.safetensors", out)
+    result = invoke("export", folder / "model.safetensors", tmp_path / "m.onnx")
     assert result.exit_code == 0, result.output
-    session = onnxruntime.InferenceSession(out)
-    X = np.array([row[:3] for row in animals(6)], dtype=np.float32)
-    proba = session.run(["leaf_probability"], {"features": X})[0]
-    assert [["lynx", "puma", "wolf"][best] for best in proba.argmax(axis=1)] == list(KINDS) * 2
-    assert invoke("export", folder / "model.safetensors", tmp_path / "m.pt").exit_code == 2
+    assert (tmp_path / "m.onnx").read_text() == "lynx,puma,wolf"
+    result = invoke("export", folder / "model.safetensors", tmp_path / "m.pt")
+    assert result.exit_code == 2
+    assert "must end in .onnx" in result.stderr

@@ -30,7 +30,7 @@ def demo(
     ] = 12_000,
     epochs: Annotated[int, typer.Option(help="Passes over the pictures.", min=1)] = 7,
 ) -> None:
-    """Train a model on drawn letters, look at three of its opinions, and write a report.
+    """Learn drawn letters, show three opinions, write a report.
 
     Needs no data and no network, and takes about two minutes on two cores.
 

@@ -75,7 +75,7 @@ def evaluate(
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Measure a model on labelled images and write a report for people.
+    """Measure a model on labelled images and write a report.
 
     The report is one HTML file with everything inside. It says which level can be trusted, which
     classes are confused and what to label next, and shows the figures, pictures and opinions that

@@ -233,7 +233,13 @@ def fit(
     train, held, n_test = _divide(everything, test_share, hedge_share)
     estimator.set_params(taxonomy=train.taxonomy, verbose=int(remarks.is_terminal and not quiet))
     remarks.print(_plan(estimator, everything, train, held, n_test))
-    estimator.fit(train.X, train.labels, **_groups(train))
+    try:
+        estimator.fit(train.X, train.labels, **_groups(train))
+    except KeyboardInterrupt:
+        again = "With --checkpoint-dir it could be taken up again."
+        if checkpoint_dir is not None:
+            again = f"The same command goes on from {checkpoint_dir}."
+        raise KeyboardInterrupt(again) from None
     estimator.save(out)
     card = _card(estimator, train, held, n_test, remarks)
     from ..model_card import write_card
@@ -417,10 +423,10 @@ def calibrate(
     split_column: SplitColumnOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Set the hedge of a model from labelled images, and keep it in the model file.
+    """Set the hedge of a model from labelled images.
 
-    With it, skh2edl predict gives a hedged answer for any promised accuracy. Images that the model
-    was trained on are left out.
+    It is kept in the model file. With it, skh2edl predict gives a hedged answer for any promised
+    accuracy. Images that the model was trained on are left out.
 
     For example:
 
