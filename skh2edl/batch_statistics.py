@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,11 +31,24 @@ class _SumOfProcesses(torch.autograd.Function):
         return total
 
 
+@dataclass
+class Share:
+    """What this process has of a batch.
+
+    Parameters
+    ----------
+    is_empty : bool
+        Whether it has nothing: what it computes with stands in, and does not count.
+    """
+
+    is_empty: bool = False
+
+
 @contextmanager
-def shared_batch_statistics(network: nn.Module, n_processes: int) -> Iterator[None]:
+def shared_batch_statistics(network: nn.Module, n_processes: int) -> Iterator[Share]:
     """Let the batch normalisations of a network see the batches of all processes while it trains.
 
-    Unlike ``torch.nn.SyncBatchNorm`` this runs on the CPU too, takes empty shares of a batch, and
+    Unlike ``torch.nn.SyncBatchNorm`` this runs on the CPU too, knows empty shares of a batch, and
     leaves the modules as they were.
 
     Parameters
@@ -44,11 +58,17 @@ def shared_batch_statistics(network: nn.Module, n_processes: int) -> Iterator[No
     n_processes : int
         With 1 nothing is changed.
 
+    Yields
+    ------
+    share : Share
+        To be set before each batch.
+
     Examples
     --------
     >>> with shared_batch_statistics(nn.Sequential(nn.BatchNorm2d(3)), n_processes=1):
     ...     pass
     """
+    share = Share()
     changed: list[Any] = []
     others = set()
     if n_processes > 1:
@@ -56,9 +76,9 @@ def shared_batch_statistics(network: nn.Module, n_processes: int) -> Iterator[No
             if not isinstance(module, _PLAIN) or not module.track_running_stats:
                 continue
             if type(module) in _PLAIN:
-                module.forward = partial(_normalize, module)  # type: ignore[method-assign]
+                module.forward = partial(_normalize, module, share)  # type: ignore[method-assign]
             elif _is_timms(module):
-                module.forward = partial(_normalize_and_activate, module)  # type: ignore[method-assign]
+                module.forward = partial(_normalize_and_activate, module, share)  # type: ignore[method-assign]
             else:
                 others.add(type(module).__name__)
                 continue
@@ -71,7 +91,7 @@ def shared_batch_statistics(network: nn.Module, n_processes: int) -> Iterator[No
             stacklevel=2,
         )
     try:
-        yield
+        yield share
     finally:
         for module in changed:
             del module.forward
@@ -99,25 +119,26 @@ def _is_timms(module: nn.Module) -> bool:
     return type(module) is BatchNormAct2d
 
 
-def _normalize_and_activate(norm: Any, inputs: Tensor) -> Tensor:
-    outputs: Tensor = norm.act(norm.drop(_normalize(norm, inputs)))
+def _normalize_and_activate(norm: Any, share: Share, inputs: Tensor) -> Tensor:
+    outputs: Tensor = norm.act(norm.drop(_normalize(norm, share, inputs)))
     return outputs
 
 
-def _normalize(norm: Any, inputs: Tensor) -> Tensor:
+def _normalize(norm: Any, share: Share, inputs: Tensor) -> Tensor:
     if not norm.training:
         known = norm.running_mean, norm.running_var, norm.weight, norm.bias
         return nn.functional.batch_norm(inputs, *known, eps=norm.eps)
     values = inputs.float() if inputs.dtype in (torch.float16, torch.bfloat16) else inputs
     others = [dim for dim in range(values.ndim) if dim != 1]
     shape = [1, -1] + [1] * (values.ndim - 2)
-    count = values.new_full((1,), values.numel() / values.shape[1])
-    first = _SumOfProcesses.apply(torch.cat([values.sum(others), count]))
+    counted = slice(0 if share.is_empty else None)
+    count = values.new_full((1,), values[counted].numel() / values.shape[1])
+    first = _SumOfProcesses.apply(torch.cat([values[counted].sum(others), count]))
     n_values = first[-1].detach().clamp(min=1)
     mean = first[:-1] / n_values
     centred = values - mean.view(shape)
     # After the mean, not from the squares alone: those would cancel.
-    variance = _SumOfProcesses.apply((centred * centred).sum(others)) / n_values
+    variance = _SumOfProcesses.apply((centred * centred)[counted].sum(others)) / n_values
     _remember(norm, mean.detach(), variance.detach() * n_values / (n_values - 1).clamp(min=1))
     outputs = centred * torch.rsqrt(variance + norm.eps).view(shape)
     if norm.affine:

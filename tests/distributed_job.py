@@ -53,9 +53,9 @@ def data(n_samples, shape, dtype):
     return X, labels, rng.uniform(0.5, 2, n_samples)
 
 
-def images_classifier(**where):
+def images_classifier(backbone="test_resnet", **where):
     return H2EDLClassifier(
-        TREE, backbone="test_resnet", weights=None, image_size=64, max_epochs=2, batch_size=8,
+        TREE, backbone=backbone, weights=None, image_size=64, max_epochs=2, batch_size=8,
         augmentation={"scale": (0.6, 1.0)}, selection="neg_log_loss", random_state=3,
         **CPU, **where,
     )  # fmt: skip
@@ -78,10 +78,10 @@ def report(classifier, X, watch):
     }
 
 
-def fit_images(**where):
+def fit_images(**options):
     X, y, weight = data(N_IMAGES + 5, (64, 64, 3), np.uint8)
     with Watch() as watch:
-        classifier = images_classifier(**where)
+        classifier = images_classifier(**options)
         classifier.fit(X[:-5], y[:-5], weight[:-5], X_val=X[-5:], y_val=y[-5:])
     return report(classifier, X, watch)
 
@@ -99,6 +99,8 @@ def fit_rows(kind=H2EDLClassifier, **options):
 def fits(**where):
     return {
         "images": fit_images(**where),
+        # It cannot take an empty batch.
+        "transformer": fit_images(backbone="test_vit", **where),
         "mean of weights": fit_rows(ema_decay=0.9, **where),
         "flat": fit_rows(FlatCEClassifier, **where),
         "groups": fit_rows(HENNClassifier, **where),
