@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.stats import binomtest
 from sklearn.base import clone
 
 import skh2edl
@@ -292,6 +293,7 @@ def test_the_published_determinant_collapses_iedl_at_a_hundred_leaves_and_ours_d
     kept = labels != "GREEK SMALL LETTER FINAL SIGMA"
     images, labels = glyphs.images[kept], labels[kept]
     assert len(set(labels)) == 100
+    assert len(labels) == 1000
 
     def fit(fisher_weight):
         clf = IEDLClassifier(
@@ -303,7 +305,10 @@ def test_the_published_determinant_collapses_iedl_at_a_hundred_leaves_and_ours_d
 
     published, ours = fit(0.05), fit(None)
     assert ours.network_.head.fisher_weight == 0.02
-    assert ours.score(images, labels) > 0.1
-    assert published.score(images, labels) < 0.05
+    right, right_published = (clf.score(images, labels) for clf in (ours, published))
+    # Far above chance, one in a hundred, and above the other by five standard errors.
+    assert binomtest(round(right * 1000), 1000, 0.01, alternative="greater").pvalue < 1e-9
+    errors = [share * (1 - share) / 1000 for share in (right, right_published)]
+    assert right - right_published > 5 * np.sqrt(sum(errors))
     assert published.predict_opinion(images)[1].mean() > 0.999
     assert ours.predict_opinion(images)[1].mean() < 0.99

@@ -110,11 +110,16 @@ def test_lookalikes_count_only_the_scripts_that_are_drawn():
 
 
 def test_lookalikes_put_the_doubt_at_the_root():
-    def script_accuracy(fraction):
-        data = make_glyphs(3000, lookalike_fraction=fraction, **CLEAN, random_state=0)
-        return nearest_mean_accuracy(data, key=lambda path: path[0])
-
-    assert script_accuracy(1.0) < script_accuracy(0.0) - 0.1
+    # One shape in m scripts leaves a script's name to chance: right once in m, whatever the means.
+    alike = make_glyphs(3000, lookalike_fraction=1.0, **CLEAN, random_state=0)
+    chance = 1 / (1 + alike.subset("test").info["lookalikes"])
+    error = np.sqrt((chance * (1 - chance)).sum()) / len(chance)
+    most = chance.mean() + 3 * error
+    unlike = make_glyphs(3000, lookalike_fraction=0.0, **CLEAN, random_state=0)
+    script_accuracy = [
+        nearest_mean_accuracy(data, key=lambda path: path[0]) for data in (alike, unlike)
+    ]
+    assert script_accuracy[0] < most < script_accuracy[1]
 
 
 def test_blur_costs_accuracy_at_the_leaves():
@@ -173,12 +178,16 @@ def test_a_ghost_leaves_the_path_at_its_level(level, same):
 
 
 def test_a_ghost_adds_ink_in_proportion():
-    def ink(ghost):
-        return 255 - make_glyphs(300, **CLEAN, ghost=ghost, random_state=0).images.astype(float)
+    def image(ghost):
+        return make_glyphs(300, **CLEAN, ghost=ghost, random_state=0).images.astype(float)
 
-    added = [(ink(ghost) - ink(1e-9)).mean() for ghost in (0.25, 0.5, 1.0)]
-    assert added[1] / added[0] == pytest.approx(2, rel=0.15)
-    assert added[2] / added[1] == pytest.approx(2, rel=0.15)
+    alone = image(1e-9)
+    paper = alone == alone.max(axis=(1, 2), keepdims=True)  # where the first character has no ink
+    quarter, half, full = ((alone - image(ghost))[paper] for ghost in (0.25, 0.5, 1.0))
+    assert full.max() > 150
+    # Rounded to whole levels, each of the two images is off by a half and the difference by one.
+    assert np.abs(2 * half - full).max() <= 3
+    assert np.abs(4 * quarter - full).max() <= 5
     assert make_glyphs(3, random_state=0).info["ghost_character"].tolist() == ["", "", ""]
 
 
