@@ -27,7 +27,7 @@ KL_WEIGHT = 0.03  # more than the default: doubt is to be seen in masses, not on
 BLUR = 2.5  # pixels, of an image of 32
 
 _COLUMNS, _ROWS = 26, 13
-_MAX_ROWS = 11
+_MAX_ROWS = 18
 _NAME = 26  # characters of a name, so that all columns fit beside the picture
 
 

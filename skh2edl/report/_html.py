@@ -70,7 +70,7 @@ def table(
     # A wide table scrolls inside its own frame, which the keyboard can reach too.
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{text(_bare(caption))}">'
-        f"<table{of_table}><caption>{caption}</caption><thead><tr>{heads}</tr></thead>"
+        f"<table{of_table}><caption><span>{caption}</span></caption><thead><tr>{heads}</tr></thead>"
         f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 

@@ -285,7 +285,9 @@ def what_to_label(
         sentences.append(f"{by_kind['half_way'].title}: finishing them is cheaper than new images.")
     if n_mistakes:
         sentences.append(
-            "Before that, look at the surest mistakes below: some may be wrong labels."
+            "Before that, look at the surest mistakes below: some may be wrong labels. Where you "
+            "cannot tell two classes apart yourself, more images will not help: answer one level "
+            "higher, or merge them."
         )
     return Question(question, answer, tuple(sentences))
 
