@@ -124,7 +124,7 @@ class H2EDLClassifier(TreeClassifier):
     tol, max_iter : float and int, default=1e-4 and 1000
         Largest gradient component, and number of iterations, at which that fit stops.
     max_epochs, batch_size : int, default=100 and 64
-        Passes over the data, and samples of a step.
+        Passes over the data, and samples of a step over all processes.
     learning_rate, weight_decay : float, default=1e-3 and 0.05
         Of AdamW for the head; a cosine takes the rate to 0.
     warmup_epochs : float, default=0.0
@@ -155,7 +155,9 @@ class H2EDLClassifier(TreeClassifier):
     n_workers : int, default=None
         Processes that decode images; None chooses.
     accelerator, devices, strategy : default="auto", 1 and "auto"
-        Where to train, as in Lightning Fabric.
+        Where to train, as in Lightning Fabric: `devices` processes that a script (strategy
+        "ddp"), a notebook ("ddp_notebook") or ``torchrun`` ("ddp") starts. Their number does not
+        change what is learnt.
     precision : {"auto", "32-true", "bf16-mixed", "16-mixed"}, default="auto"
         Arithmetic of the backbone; "auto" is bfloat16 where the device computes in it.
     compile : bool, default=False

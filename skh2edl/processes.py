@@ -78,6 +78,12 @@ def make_fabric(
         )
     if fabric.strategy.launcher is not None:
         fabric.launch()
+        n_running = torch.distributed.get_world_size()
+        if n_running != fabric.world_size:
+            raise ValueError(
+                f"devices={devices!r} asks for {fabric.world_size} processes, and an earlier fit "
+                f"has started {n_running}. Keep to that number in one run of a script."
+            )
     return fabric
 
 
