@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import demo_command, evaluate, export, fit, predict, taxonomy
+from . import benchmark, demo_command, evaluate, export, fit, predict, taxonomy
 from ._run import plain_errors
 
 __all__ = ["app", "plain_errors"]
@@ -47,3 +47,4 @@ predict.register(app)
 evaluate.register(app)
 taxonomy.register(app)
 export.register(app)
+benchmark.register(app)

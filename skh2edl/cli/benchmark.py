@@ -1,0 +1,119 @@
+"""``skh2edl benchmark``: experiments to records, records to tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ._run import plain_errors
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command.
+
+    Parameters
+    ----------
+    app : typer.Typer
+        The application.
+    """
+    app.command()(plain_errors(benchmark))
+
+
+def benchmark(
+    dataset: Annotated[
+        str, typer.Option(help="grocery_store, fgvc_aircraft, derm12345 or glyphs.")
+    ] = "glyphs",
+    root: Annotated[
+        Path | None, typer.Option(help="Folder of the data set; the glyphs need none.")
+    ] = None,
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="paper: ResNet-50 trained whole, 100 epochs, 3 seeds. study: what the docs show, "
+            "frozen features or small glyphs. quick: one seed of four methods, in minutes."
+        ),
+    ] = "quick",
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="File with the network's weights; without it timm downloads its own."),
+    ] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="Another network of timm than the preset's.")
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(help="Run only main, ablation, coarsened or budget; may be repeated."),
+    ] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the records, benchmark/DATASET-PRESET if not given; the same folder "
+            "resumes a run."
+        ),
+    ] = None,
+    tables: Annotated[
+        Path | None, typer.Option(help="Folder of the tables; RECORDS/tables if not given.")
+    ] = None,
+    features_cache: Annotated[
+        Path | None, typer.Option(help="Folder that keeps frozen features for the next run.")
+    ] = None,
+    n_jobs: Annotated[int, typer.Option(help="Experiments at the same time.")] = 1,
+    tables_only: Annotated[
+        bool, typer.Option("--tables-only", help="Run nothing; make the tables from RECORDS.")
+    ] = False,
+    list_only: Annotated[
+        bool, typer.Option("--list", help="Run nothing; name the experiments.")
+    ] = False,
+) -> None:
+    """Run the paper's protocol and make its tables in Markdown, LaTeX and CSV.
+
+    Every experiment writes one JSON record, which is never overwritten: an interrupted run goes on
+    when it is started again. Tables are made from the records alone.
+
+    For example:
+
+      skh2edl benchmark --dataset glyphs --preset quick
+
+      skh2edl benchmark --dataset fgvc_aircraft --root data --preset paper
+
+      skh2edl benchmark --dataset grocery_store --root GroceryStoreDataset --preset study
+
+      skh2edl benchmark --tables-only --records benchmark/glyphs-quick --tables tables
+    """
+    # Here, so that --help need not wait for torch.
+    from ..benchmark import (
+        frozen_features_of,
+        load_dataset,
+        preset_experiments,
+        run_experiments,
+        write_tables,
+    )
+
+    records = records or Path("benchmark") / f"{dataset}-{preset}"
+    if not tables_only:
+        experiments = preset_experiments(
+            dataset, preset, backbone=backbone, weights=weights, tables=table
+        )
+        if list_only:
+            typer.echo("\n".join(experiment.name for experiment in experiments))
+            return
+        data = load_dataset(dataset, root, preset)
+        typer.echo(f"{data}; {len(experiments)} experiments, records in {records}")
+        features = {
+            name: frozen_features_of(
+                data, name, weights=weights or "pretrained", cache=features_cache
+            )
+            for name in sorted({each.features for each in experiments if each.features})
+        }
+        machine = {} if weights is None else {"weights": str(weights)}
+        run_experiments(
+            experiments, data, records, features=features, machine=machine, n_jobs=n_jobs
+        )
+    written = write_tables(records, tables or records / "tables")
+    if not written:
+        raise ValueError(f"{records} holds no record, so there is no table. Run some experiments.")
+    for path in written:
+        if path.suffix == ".md":
+            typer.echo(path)
