@@ -199,5 +199,8 @@ def test_costs_that_do_not_fit_are_refused():
     frame = pd.DataFrame(np.eye(8), index=list(TREE.leaves[:8]), columns=list(TREE.leaves[:8]))
     with pytest.raises(ValueError, match=r"no row or column for 2 label\(s\), first \['c', 'c'\]"):
         told(TREE, frame)
+    for dear in ({("p", "q"): "dear"}, [["dear"]]):
+        with pytest.raises(ValueError, match=r"Costs must be numbers \(could not convert"):
+            told(TREE, dear)
     with pytest.raises(ValueError, match=r"'cost' parameter of .* Got 'dear' instead"):
         told(TREE, "dear")

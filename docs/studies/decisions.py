@@ -23,8 +23,6 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 RECORDS = HERE / "records" / "decisions"
 SIMULATED = HERE / "records" / "decisions_simulated"
-TABLES = HERE / "decisions_tables.md"
-PICTURE = HERE.parent / "pictures" / "decisions_operating.png"
 
 BACKBONE, WEIGHTS = "tf_efficientnet_lite0", "tf_efficientnet_lite0.safetensors"
 SEEDS = (0, 1, 2)
@@ -205,7 +203,6 @@ def run(arguments):
     """Fit what has no record yet."""
     import torch
 
-    import skh2edl
     from skh2edl.datasets import load_grocery_store
 
     torch.set_num_threads(arguments.threads)
@@ -222,11 +219,23 @@ def run(arguments):
                         continue
                     record = one_fit(data, features, left_out, seed, class_name, l2)
                     record |= {"left_out": left_out, "seed": seed, "method": method}
-                    record["version"] = skh2edl.__version__
-                    temporary = path.with_suffix(".part")
-                    temporary.write_text(json.dumps(record, indent=1) + "\n")
-                    os.replace(temporary, path)
-                    print(path.name, flush=True)
+                    write(path, record)
+    for seed in SEEDS:
+        path = RECORDS / f"annotation-{seed}.json"
+        if not path.exists():
+            record = {"annotation": annotate(data, features, seed)}
+            write(path, record | {"left_out": None, "seed": seed, "method": "H2EDL"})
+
+
+def write(path, record):
+    """Write a record whole or not at all."""
+    import skh2edl
+
+    record["version"] = skh2edl.__version__
+    temporary = path.with_suffix(".part")
+    temporary.write_text(json.dumps(record, indent=1) + "\n")
+    os.replace(temporary, path)
+    print(path.name, flush=True)
 
 
 def one_fit(data, features, left_out, seed, class_name, l2):
@@ -278,6 +287,54 @@ def one_fit(data, features, left_out, seed, class_name, l2):
     return record
 
 
+N_LABELLED = 300
+
+
+def annotate(data, features, seed):
+    """Label 300 more images, chosen in several ways, and return what the next fit scores."""
+    from skh2edl import H2EDLClassifier, rank_for_annotation
+    from skh2edl.metrics import level_accuracy
+
+    tree, labels, split = data.taxonomy, np.asarray(data.labels), np.asarray(data.split)
+    test = split == "test"
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(split == "train"))
+    start, pool = order[:N_LABELLED], order[N_LABELLED:]
+
+    def fit(rows, y):
+        return H2EDLClassifier(tree, backbone=None).fit(features[rows], y)
+
+    def scores(clf):
+        proba = clf.predict_proba(features[test])
+        return {
+            "leaf": float(level_accuracy(labels[test], proba, tree)),
+            "coarse": float(level_accuracy(labels[test], proba, tree, 2)),
+        }
+
+    first = fit(start, labels[start])
+    opinion = first.predict_hyper_opinion(features[pool])
+    spread_out = rank_for_annotation(opinion, N_LABELLED)
+    unsure = np.argsort(first.predict_proba(features[pool]).max(axis=1), kind="stable")
+    chosen_rows = {
+        "at random": np.arange(N_LABELLED),
+        "least max-probability": unsure[:N_LABELLED],
+        "most doubt": rank_for_annotation(opinion, N_LABELLED, spread=False).rows,
+        "most doubt, spread": spread_out.rows,
+    }
+    record = {"start": scores(first)}
+    for name, rows in chosen_rows.items():
+        rows = np.concatenate([start, pool[rows]])
+        record[name] = scores(fit(rows, labels[rows]))
+    rows = pool[spread_out.rows]
+    nodes = tree.resolve(labels[rows])
+    while (deeper := tree.depths[nodes] > spread_out.depths).any():
+        nodes = np.where(deeper, tree.parents[nodes], nodes)
+    asked = np.concatenate([labels[start], tree.labels(nodes)])
+    rows = np.concatenate([start, rows])
+    record["most doubt, spread, as deep as asked"] = scores(fit(rows, asked))
+    record["mean_depth_asked"] = float(spread_out.depths.mean())
+    return record
+
+
 def drawn(n_samples, rng):
     """Draw samples of five overlapping classes in two groups, and their tree."""
     from skh2edl import Taxonomy
@@ -326,213 +383,9 @@ def simulate(arguments):
             print(path.name, flush=True)
 
 
-def simulated_lines():
-    """Return the table of the simulation."""
-    lines = ["**Simulation: error % at a target of 10 %, mean ± its standard error**", ""]
-    lines += ["| estimator | samples | one split | cross-validation |", "|---|---|---|---|"]
-    for path in sorted(SIMULATED.glob("*.json")):
-        record = json.loads(path.read_text())
-        cells = [record["estimator"], str(record["n_samples"])]
-        for kind in ("one split", "five parts"):
-            own = record[kind]
-            error = 100 * own["deviation"] / np.sqrt(own["n"])
-            cells.append(f"{100 * own['mean']:.1f} ± {error:.1f}")
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
-
-
-def load():
-    """Return all records."""
-    return [json.loads(path.read_text()) for path in sorted(RECORDS.glob("*.json"))]
-
-
-def chosen(records, method, seed, left_out, by="val_nll_tempered"):
-    """Return the record of the penalty that the validation images prefer; None if not all ran."""
-    mine = [
-        record
-        for record in records
-        if (record["method"], record["seed"], record["left_out"]) == (method, seed, list(left_out))
-    ]
-    if len(mine) < len(METHODS[method][1]):
-        return None
-    return min(mine, key=lambda record: record[by])
-
-
-# Title, method, which probabilities.
-ROWS = (
-    ("H²EDL", "H2EDL", "plain"),
-    ("H²EDL + temperature", "H2EDL", "tempered"),
-    ("Flat-CE + temperature", "Flat-CE", "tempered"),
-    ("Flat-CE", "Flat-CE", "plain"),
-)
-
-
-def spread(values, digits=1, factor=100):
-    """Write mean and deviation over the seeds."""
-    values = factor * np.asarray(values)
-    return f"{values.mean():.{digits}f} ± {values.std(ddof=1):.{digits}f}"
-
-
-def table(arguments):
-    """Write the tables from the records."""
-    from scipy.stats import beta
-
-    records = load()
-    lines = ["<!-- Made by docs/studies/decisions.py from its records; do not edit. -->", ""]
-    sources = {
-        "from_half_of_test": "half of the test images",
-        "from_val": "validation images",
-        "by_hand_0.65": "0.65, by hand",
-        "by_hand_0.8": "0.8, by hand",
-    }
-    header = ["classifier", "rule", "threshold from", "threshold", "error %", "information %"]
-    header += ["depth", "leaves %", "root %"]
-    lines += ["**Hedged answers**", "", "| " + " | ".join(header) + " |"]
-    lines.append("|" + "---|" * len(header))
-    for source, source_title in sources.items():
-        # Above one half "information" is "climb", so it is shown once.
-        rules = {"from_half_of_test": RULES, "from_val": ("climb", "darts")}
-        for rule in rules.get(source, ("climb",)):
-            for title, method, kind in ROWS:
-                found = [
-                    record["hedging"][kind][rule][source] | {"threshold_by_hand": source[8:]}
-                    for seed in SEEDS
-                    if (record := chosen(records, method, seed, ()))
-                ]
-                if len(found) < len(SEEDS):
-                    continue
-                threshold = (
-                    spread([one["threshold"] for one in found], 2, 1)
-                    if source.startswith("from")
-                    else found[0]["threshold_by_hand"]
-                )
-                cells = [title, rule, source_title, threshold]
-                cells += [spread([one[key] for one in found]) for key in ("error", "information")]
-                cells.append(spread([one["depth"] for one in found], 2, 1))
-                cells += [spread([one[key] for one in found]) for key in ("leaf", "root")]
-                lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", "**Conformal sets at 95 %**, calibrated on half of the test images", ""]
-    lines += ["| classifier | score | misses % | leaves | nodes | one leaf % |"]
-    lines.append("|---|---|---|---|---|---|")
-    for kind_of_score in ("probability", "cumulative"):
-        for title, method, kind in ROWS:
-            found = [
-                record["hedging"][kind]["sets"][kind_of_score]
-                for seed in SEEDS
-                if (record := chosen(records, method, seed, ()))
-            ]
-            if len(found) == len(SEEDS):
-                cells = [title, kind_of_score, spread([one["error"] for one in found])]
-                cells += [spread([one[key] for one in found], 2, 1) for key in ("leaves", "nodes")]
-                cells.append(spread([one["one_leaf"] for one in found]))
-                lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", "**Validation and test images**", ""]
-    header = ["classifier", "leaf error % on val", "on test", "KS p-value", "P(error as large)"]
-    lines += ["| " + " | ".join([*header, "operating area"]) + " |", "|---|---|---|---|---|---|"]
-    for title, method, kind in ROWS:
-        found = [
-            record["hedging"][kind]
-            for seed in SEEDS
-            if (record := chosen(records, method, seed, ()))
-        ]
-        if len(found) == len(SEEDS):
-            climb = [one["climb"] for one in found]
-            cells = [title]
-            cells += [spread([c[key] for c in climb]) for key in ("val_leaf_error",)]
-            cells += [spread([c["test_leaf_error"] for c in climb])]
-            cells.append(", ".join(f"{c['ks_p_value']:.2f}" for c in climb))
-            # Given the held-out images the error of a kept promise is beta distributed.
-            n_val = chosen(records, method, SEEDS[0], ())["n_val"]
-            rank = np.ceil((n_val + 1) * TARGET)
-            kept = beta(n_val + 1 - rank, rank)
-            cells.append(", ".join(f"{kept.sf(c['from_val']['error']):.2f}" for c in climb))
-            cells.append(spread([one["operating_area"] for one in found], 3, 1))
-            lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", *novelty_lines(records), "", *simulated_lines()]
-    TABLES.write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
-
-
-def novelty_lines(records):
-    """Return the tables of what was left out."""
-    scores = [
-        ("H²EDL: U", "H2EDL", "U"),
-        ("H²EDL: largest mass", "H2EDL", "largest mass"),
-        ("H²EDL: max-probability", "H2EDL", "max-probability"),
-        ("Flat-CE: max-probability", "Flat-CE", "max-probability"),
-        ("Flat-CE: max-probability, tempered", "Flat-CE", "max-probability, tempered"),
-        ("Flat-CE: entropy", "Flat-CE", "entropy"),
-        ("Flat-CE: energy", "Flat-CE", "energy"),
-    ]
-    done = [
-        left_out
-        for left_out in LEFT_OUT
-        if all(chosen(records, m, s, left_out) for m in METHODS for s in SEEDS)
-    ]
-    names = [" + ".join(name.split("/")[1] for name in left_out) for left_out in done]
-    lines = ["**AUROC of novelty, % (left out)**", ""]
-    lines += ["| score | " + " | ".join([*names, "mean"]) + " |", "|" + "---|" * (len(names) + 2)]
-    for title, method, score in scores:
-        cells, every = [title], []
-        for left_out in done:
-            values = [
-                chosen(records, method, s, left_out)["novelty"][score]["auroc"] for s in SEEDS
-            ]
-            cells.append(spread(values))
-            every.append(np.mean(values))
-        cells.append(f"{100 * np.mean(every):.1f}" if every else "")
-        lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", "**At a false-alarm rate of 5 % on the validation images**", ""]
-    lines += ["| score | novel images found % | false alarms on test % | concept right % |"]
-    lines.append("|---|---|---|---|")
-    for title, method, score in scores:
-        cells = [title]
-        for key in ("found", "false_alarms", "concept_right"):
-            values = [
-                np.mean(
-                    [
-                        chosen(records, method, seed, left_out)["novelty"][score][key]
-                        for left_out in done
-                    ]
-                )
-                for seed in SEEDS
-            ]
-            cells.append(spread(values) if done else "")
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
-
-
-def draw(arguments):
-    """Draw the operating curves from the records."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    records = load()
-    figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
-    for number, (title, method, kind) in enumerate(ROWS):
-        for seed in SEEDS:
-            record = chosen(records, method, seed, ())
-            hedging = record["hedging"][kind]
-            curve = hedging["curve"]
-            label = title if seed == SEEDS[0] else None
-            color, style = f"C{number}", ("-", "-.", "--", ":")[number]
-            axes.plot(curve["information"], curve["accuracy"], style, color=color, label=label)
-            point = hedging["information"]["from_half_of_test"]
-            axes.plot(point["information"], 1 - point["error"], "o", color=color)
-            for by_hand, marker in zip(BY_HAND, ("^", "s"), strict=True):
-                at = hedging["climb"][f"by_hand_{by_hand}"]
-                axes.plot(at["information"], 1 - at["error"], marker, color=color, mfc="none")
-    axes.axhline(TARGET, color="0.6", linewidth=0.8)
-    axes.set(xlabel="information of the answers", ylabel="share of answers that are right")
-    axes.set(xlim=(0.4, 1.0), ylim=(0.7, 1.0))
-    axes.legend(loc="lower left")
-    # Without the version of matplotlib in the file, so that it differs only if the picture does.
-    figure.savefig(PICTURE, dpi=110, metadata={"Software": None})
-
-
 if __name__ == "__main__":
+    from decisions_report import draw, table
+
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(required=True)
     run_parser = commands.add_parser("run")

@@ -277,7 +277,7 @@ def make_costs(cost: Any, nodes: IntArray, tree: Taxonomy, base_cost: str) -> Fl
     elif callable(cost):
         costs = _costs_of_function(cost, nodes, tree)
     else:
-        given = np.asarray(cost, dtype=np.float64)
+        given = _as_numbers(cost)
         if given.shape != (nodes.size, tree.n_leaves):
             raise ValueError(
                 f"cost must have shape ({nodes.size}, {tree.n_leaves}), a row for each answer and "
@@ -293,6 +293,13 @@ def make_costs(cost: Any, nodes: IntArray, tree: Taxonomy, base_cost: str) -> Fl
             f"{tree.label(int(nodes[row]))!r} where {tree.leaves[column]!r} is true."
         )
     return costs
+
+
+def _as_numbers(values: Any) -> FloatArray:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Costs must be numbers ({error}). Check what cost holds.") from None
 
 
 def _named_costs(name: str, nodes: IntArray, tree: Taxonomy) -> FloatArray:
@@ -329,7 +336,7 @@ def _costs_of_pairs(
         under = (tree.leaf_start[nodes] >= tree.leaf_start[answer]) & (
             tree.leaf_stop[nodes] <= tree.leaf_stop[answer]
         )
-        costs[under, tree.leaf_start[truth] : tree.leaf_stop[truth]] = float(value)
+        costs[under, tree.leaf_start[truth] : tree.leaf_stop[truth]] = _as_numbers(value)
     return costs
 
 
@@ -345,7 +352,7 @@ def _costs_of_frame(frame: Any, nodes: IntArray, tree: Taxonomy) -> FloatArray:
             f"cost has no row or column for {len(missing)} label(s), first {missing[:5]}. Its "
             "index must name every answer and its columns every leaf."
         )
-    values = np.asarray(frame, dtype=np.float64)
+    values = _as_numbers(frame)
     own_rows = [of_node[int(tree.last_of_chain[node])] for node in nodes.tolist()]
     own_columns = [of_leaf[int(node)] for node in tree.leaf_nodes.tolist()]
     return values[np.ix_(own_rows, own_columns)]
