@@ -1,6 +1,7 @@
 """Write command_line.md from the commands themselves: ``python docs/write_command_line.py``."""
 
 import inspect
+import re
 from pathlib import Path
 
 import typer
@@ -50,12 +51,17 @@ def section(name, command):
     text = inspect.cleandoc(command.help)
     said, _, examples = text.partition("For example:\n")
     lines = [line.strip() for line in examples.splitlines() if line.strip()]
-    parts = [f"## {name}", said.strip(), "```bash\n" + "\n".join(lines) + "\n```"]
+    parts = [f"## {name}", quoted(said.strip()), "```bash\n" + "\n".join(lines) + "\n```"]
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
-    items = [f"- `{p.name.upper()}`: {p.help}" for p in arguments]
-    items += [f"- `{', '.join(flags(p))}`: {p.help}{default(p)}" for p in options]
+    items = [f"- `{p.name.upper()}`: {quoted(p.help)}" for p in arguments]
+    items += [f"- `{', '.join(flags(p))}`: {quoted(p.help)}{default(p)}" for p in options]
     return "\n\n".join([*parts, "\n".join(items)])
+
+
+def quoted(text):
+    """Mark flags as code: in running text two hyphens become a dash."""
+    return re.sub(r"(?<![\w`-])(--[a-z][\w-]*)", r"`\1`", text)
 
 
 def flags(option):
