@@ -9,7 +9,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.naive_bayes import GaussianNB
 
 from skh2edl import H2EDLClassifier, HedgedClassifier, HyperOpinion, Taxonomy
-from skh2edl.report import EvaluationReport, content_hashes, write_report
+from skh2edl.report import EvaluationReport, content_hashes, needed_thresholds, write_report
 from skh2edl.report.answers import Answers, read_answers
 from skh2edl.report.findings import wilson_interval
 from skh2edl.report.reading import percent, trusted_level
@@ -158,11 +158,12 @@ def test_bounds_of_answers_are_those_of_the_opinion():
 
 def test_the_hedge_with_its_own_calibration_is_the_hedged_classifier(fitted):
     clf, X, y = fitted
-    hedged = HedgedClassifier(FrozenEstimator(clf), target_accuracy=0.95).fit(X[:150], y[:150])
-    from skh2edl.report import needed_thresholds
-
+    held = y[:150].copy()
+    held[:4] = "cat", "cat", "dog", "root"  # labels that stop early, or say nothing
+    hedged = HedgedClassifier(FrozenEstimator(clf), target_accuracy=0.95).fit(X[:150], held)
     answers = read_answers(clf, X[:150])
-    needed = needed_thresholds(answers.leaf_probability, TREE.resolve(y[:150]), TREE)
+    needed = needed_thresholds(answers.leaf_probability, TREE.resolve(held), TREE)
+    assert needed.size == 149
     report = EvaluationReport.from_estimator(clf, X[150:], y[150:], calibration=needed)
     figures = {hedge.target: hedge for hedge in report.hedges}
     assert TREE.labels(figures[0.95].nodes) == hedged.predict(X[150:]).tolist()

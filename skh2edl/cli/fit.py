@@ -395,7 +395,7 @@ def _say_hedge(remarks: Console, card: Any) -> None:
     n = card.needed.size
     if not n:
         remarks.print(
-            "No labelled leaf was kept aside, so the model has no hedge; skh2edl calibrate sets it."
+            "No labelled image was kept aside, so there is no hedge; skh2edl calibrate sets one."
         )
         return
     kept = [target for target in TARGETS if threshold_for(card.needed, target) < float("inf")]
@@ -457,8 +457,7 @@ def calibrate(
     card = _calibrated(estimator, held.select(~seen), card, remarks)
     if not card.needed.size:
         raise ValueError(
-            f"No label of {held.name} is a leaf, so no threshold can be set. Give images whose "
-            "leaf is known."
+            f"No sample of {held.name} has a label, so no threshold can be set. Give labelled ones."
         )
     write_card(model, card)
     _say_hedge(remarks, card)

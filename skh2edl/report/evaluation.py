@@ -86,7 +86,7 @@ class EvaluationReport:
     problems : list of DataProblem
         Serious ones first.
     plan : AnnotationPlan or None
-        Images whose kind would settle most doubt, for evidential classifiers.
+        Images with the most doubt, at different places, for evidential classifiers.
     questions : list of Question
         Which level can be trusted, which classes are confused, what to label next.
 
@@ -195,7 +195,7 @@ class EvaluationReport:
         ]
 
     def _plan(self) -> AnnotationPlan | None:
-        """Choose images whose like should be labelled; rows are those of all samples."""
+        """Choose images with doubt at different places; rows are those of all samples."""
         if self.answers.opinion is None:
             return None
         rows = np.flatnonzero(self.answers.readable)

@@ -12,7 +12,7 @@ from ..decisions._ladders import covers, last_rung, make_ladder, thresholds_need
 from ..decisions._quantile import conformal_quantile
 from ..taxonomy import Taxonomy
 from .answers import Answers, FloatArray
-from .findings import wilson_interval
+from .findings import unlabelled, wilson_interval
 
 TARGETS = (0.9, 0.95, 0.99)
 
@@ -62,7 +62,9 @@ def needed_thresholds(leaf_probability: FloatArray, truth: IntArray, tree: Taxon
     leaf_probability : ndarray of shape (n_samples, n_leaves)
         In tree order.
     truth : ndarray of int of shape (n_samples,)
-        Nodes of the labels; those that are no leaves do not count.
+        Nodes of the labels. Of an answer below an ancestor label nobody knows whether it is
+        right: it counts as wrong, as by default in :class:`HedgedClassifier`. The root's label
+        says nothing and does not count.
     tree : Taxonomy
         The tree.
 
@@ -74,7 +76,7 @@ def needed_thresholds(leaf_probability: FloatArray, truth: IntArray, tree: Taxon
     array([0. , 0.5])
     """
     ends = tree.last_of_chain[truth]
-    counted = tree.n_children[ends] == 0
+    counted = ~unlabelled(ends, tree)
     if not counted.any():
         return np.empty(0)
     ladder = make_ladder("climb", leaf_probability[counted], tree)
@@ -154,10 +156,8 @@ def hedge_figures(
         order = np.random.default_rng(0).permutation(len(answers))
         half[order[::2]] = 1
         parts = [
-            needed_thresholds(
-                leaves[counted & (half != side)], ends[counted & (half != side)], tree
-            )
-            for side in (0, 1)
+            needed_thresholds(leaves[other], ends[other], tree)
+            for other in ((half != side) & answers.readable for side in (0, 1))
         ]
     else:
         parts = [np.asarray(needed, dtype=np.float64)]

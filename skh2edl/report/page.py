@@ -355,8 +355,9 @@ def _plan(report: EvaluationReport) -> str:
         for row, node, doubt in zip(plan.rows, plan.nodes, plan.doubt, strict=True)
     )
     return (
-        "<h3>Images like these would settle most doubt</h3><p>Chosen so that they differ in where "
-        "their belief stops. A rule of thumb: compare with labelling at random.</p>"
+        "<h3>Images with the most doubt</h3><p>They differ in where their belief stops, and show "
+        "what is unclear to the model. As a way to choose what to label, doubt was no better than "
+        "chance in our own study: mix them with others.</p>"
         f'<div class="row">{items}</div>'
     )
 
