@@ -113,7 +113,7 @@ def test_a_threshold_set_by_hand_keeps_no_promise():
 def test_every_level_keeps_its_own_promise():
     targets = {"order": 0.97, "family": 0.9, "species": 0.8}
     stated, truth = population(1500, SHARPNESS["over-confident"], seed=5)
-    rng, n_splits, n_held = np.random.default_rng(0), 150, 500
+    rng, n_splits, n_held = np.random.default_rng(0), 80, 500
     reaches_and_errs, reaches = np.zeros((n_splits, 3)), np.zeros((n_splits, 3))
     for split in range(n_splits):
         order = rng.permutation(len(truth))
@@ -139,7 +139,7 @@ def test_every_subtree_keeps_its_own_promise(subtrees_of):
     in_b = (truth >= 0) & (TREE.labels(TREE.project(truth, 1)) == np.array("b"))
     mixed = stated[np.random.default_rng(1).permutation(len(stated))]
     stated[in_b] = 0.5 * stated[in_b] + 0.5 * mixed[in_b]
-    rng, n_splits, n_held, target = np.random.default_rng(0), 100, 600, 0.9
+    rng, n_splits, n_held, target = np.random.default_rng(0), 60, 600, 0.9
     options = {"subtrees": "order", "subtrees_of": subtrees_of, "target_accuracy": target}
     wrong, counted = np.zeros(3), np.zeros(3)
     plain_wrong = np.zeros(3)
