@@ -226,6 +226,18 @@ def test_a_record_is_never_written_twice(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
 
 
+def test_a_file_system_without_links_keeps_the_first_record_too(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError("Operation not permitted")
+
+    monkeypatch.setattr("skh2edl.benchmark.records.os.link", refuse)
+    path = tmp_path / "a.json"
+    assert write_record(path, {"value": 1})
+    assert not write_record(path, {"value": 2})
+    assert json.loads(path.read_text()) == {"value": 1}
+    assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
+
+
 def test_a_second_run_fits_nothing(data, features, tmp_path, monkeypatch):
     runs = [experiment(seed=seed) for seed in range(2)]
     paths = run(runs, data, features, tmp_path)
@@ -298,7 +310,7 @@ def test_processes_and_dask_write_the_same_figures(data, features, tmp_path):
     run(runs, data, features, tmp_path / "processes", n_jobs=2)
     with (
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster),
         joblib.parallel_config(backend="dask"),

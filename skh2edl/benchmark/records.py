@@ -55,8 +55,12 @@ def write_record(path: Path, record: dict[str, Any]) -> bool:
         os.link(partial, path)
     except FileExistsError:
         return False
+    except OSError:  # a file system without links
+        if path.exists():
+            return False
+        partial.replace(path)
     finally:
-        partial.unlink()
+        partial.unlink(missing_ok=True)
     return True
 
 

@@ -54,7 +54,14 @@ CLASSIFIERS = {
 
 
 class ExperimentError(RuntimeError):
-    """Some experiments failed; the others are recorded."""
+    """Some experiments failed; the others are recorded.
+
+    Examples
+    --------
+    >>> raise ExperimentError("1 of 3 experiments failed")
+    Traceback (most recent call last):
+    skh2edl.benchmark.running.ExperimentError: 1 of 3 experiments failed
+    """
 
 
 def run_experiments(
