@@ -32,7 +32,7 @@ from .selection import make_selection
 from .taxonomy import Taxonomy
 
 # From so many decisions on a step moves only the rows that its samples pass.
-_ROWS_FROM = 20_000
+_ROWS_FROM = 5_000
 
 
 @dataclass(frozen=True)
