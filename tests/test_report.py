@@ -228,6 +228,29 @@ def test_problems_in_the_data_are_found_and_named():
     assert "Read the figures with care" in report.to_html()
 
 
+def test_one_class_in_two_folders_is_found():
+    tree = Taxonomy.from_paths([("red", "fly agaric"), ("mushroom", "fly agaric"), ("moss",)])
+    proba = np.full((2, 3), 1 / 3)
+    options = {"train_labels": ["red/fly agaric", "moss"]}
+    y = ["mushroom/fly agaric", "moss"]
+    report = EvaluationReport.from_predictions(y, proba, tree, **options)
+    (found,) = [each for each in report.problems if each.kind == "divided_classes"]
+    assert found.names == ("red/fly agaric and mushroom/fly agaric",)
+    assert report.questions[2].sentences[-3].startswith("First of all look at red/fly agaric and")
+    both = EvaluationReport.from_predictions(
+        y, proba, tree, train_labels=[*options["train_labels"], "mushroom/fly agaric"]
+    )
+    assert not [each for each in both.problems if each.kind == "divided_classes"]
+
+
+def test_a_promise_that_is_not_kept_is_said():
+    # Calibrated on images that were all right, measured on images of which a third is wrong.
+    truth, answers = ["lynx", "puma", "fox"] * 40, ["lynx", "puma", "lynx"] * 40
+    options = {"calibration": np.zeros(200)}
+    report = EvaluationReport.from_predictions(truth, proba_of(answers), TREE, **options)
+    assert "That is less than promised" in report.questions[0].sentences[-1]
+
+
 def test_contents_are_compared_not_names(tmp_path):
     for name, content in {"a": b"1", "b": b"1", "c": b"2"}.items():
         (tmp_path / name).write_bytes(content)

@@ -105,6 +105,7 @@ def read_labelled(
     *,
     taxonomy: Taxonomy | None = None,
     check: str = "exists",
+    level_names: tuple[str, ...] = (),
     labels_only: bool = False,
 ) -> Data:
     """Read a folder of folders or a table, with labels.
@@ -119,11 +120,13 @@ def read_labelled(
         The tree of the labels; None takes the folders, or the label columns.
     check : {"exists", "none"}, default="exists"
         Whether a missing or empty image is an error here.
+    level_names : tuple of str, default=()
+        Names of the levels of a folder.
     labels_only : bool, default=False
         Whether a table may have neither images nor numbers.
     """
     if path.is_dir():
-        return _read_folder(path, taxonomy, check)
+        return _read_folder(path, taxonomy, check, level_names)
     _check_table(path)
     header = _header(path)
     known = _known_columns(path, header, columns, taxonomy, labels_only)
@@ -132,12 +135,14 @@ def read_labelled(
     return _read_images(path, known, taxonomy, check)
 
 
-def _read_folder(path: Path, taxonomy: Taxonomy | None, check: str) -> Data:
+def _read_folder(
+    path: Path, taxonomy: Taxonomy | None, check: str, level_names: tuple[str, ...]
+) -> Data:
     import numpy as np
 
     from ..datasets import load_image_folder
 
-    record = load_image_folder(path, check=check)
+    record = load_image_folder(path, level_names=level_names or None, check=check)
     labels, tree = record.labels, record.taxonomy
     if taxonomy is not None:
         nodes = [_node(taxonomy, tree.path(label)) for label in labels.tolist()]

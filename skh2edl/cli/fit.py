@@ -229,7 +229,8 @@ def fit(
     )
     tree = _read_tree(taxonomy, levels)
     check = "none" if skip_bad_images else "exists"
-    everything = read_labelled(data, columns, taxonomy=tree, check=check)
+    names = () if tree is not None else as_names(levels)
+    everything = read_labelled(data, columns, taxonomy=tree, check=check, level_names=names)
     train, held, n_test = _divide(everything, test_share, hedge_share)
     estimator.set_params(taxonomy=train.taxonomy, verbose=int(remarks.is_terminal and not quiet))
     remarks.print(_plan(estimator, everything, train, held, n_test))

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import __version__
+from .._tree import IntArray
 from ..displays import DepthProfileDisplay, ReliabilityDisplay
-from ..displays._folding import fold
+from ..displays._folding import Row, fold
 from ..metrics.report import level_title
+from ..taxonomy import Taxonomy
 from ._html import bar, folded, number, picture, span, table, text
+from .answers import BoolArray
 from .pictures import diagram, new_axes, thumbnail
 from .reading import interval, listed, percent
 
@@ -260,7 +263,8 @@ def _confusions(report: EvaluationReport) -> str:
     items = []
     for pair in report.confusions:
         truth, answer = tree.label(pair.truth), tree.label(pair.answer)
-        typical = np.flatnonzero((ends == pair.answer) & (answers.best_leaves == pair.answer))
+        inside = [_below(tree, pair.answer, nodes) for nodes in (ends, answers.best_leaves)]
+        typical = np.flatnonzero(inside[0] & inside[1])
         back = f"; the other way round {pair.n_back} of {pair.n_answer}" if pair.n_back else ""
         place = "nothing but the root" if pair.meeting == 0 else tree.label(pair.meeting)
         pictures = ""
@@ -284,6 +288,12 @@ def _confusions(report: EvaluationReport) -> str:
             f"{text(back)}. They share {text(place)}.</p>{pictures}</li>"
         )
     return f'<ul class="pairs">{"".join(items)}</ul>{_classes(report)}'
+
+
+def _below(tree: Taxonomy, node: int, others: IntArray) -> BoolArray:
+    """Tell which nodes are a node or lie under it."""
+    start, stop = tree.leaf_start[node], tree.leaf_stop[node]
+    return np.asarray((tree.leaf_start[others] >= start) & (tree.leaf_stop[others] <= stop))
 
 
 def _classes(report: EvaluationReport) -> str:
@@ -434,7 +444,6 @@ def _opinion_table(report: EvaluationReport, row: int) -> str:
     rows, kinds = [], []
     for line in lines:
         star = " ★" if label is not None and not line.is_folded and label in line.nodes else ""
-        low, high = number(line.belief, 2), number(line.plausibility, 2)
         rows.append(
             [
                 f'<span class="in" style="padding-left:{1.1 * line.depth:.1f}em">'
@@ -442,7 +451,7 @@ def _opinion_table(report: EvaluationReport, row: int) -> str:
                 bar(line.mass),
                 number(line.mass, 2),
                 span(line.belief, line.probability, line.plausibility),
-                f'<span class="all">{low} – {number(line.probability, 2)} – {high}</span>',
+                f'<span class="all">{_three(line)}</span>',
                 number(line.vacuity, 2) if np.isfinite(line.vacuity) else "",
             ]
         )
@@ -450,6 +459,13 @@ def _opinion_table(report: EvaluationReport, row: int) -> str:
     head = ["class", "mass", "", "belief – probability – plausibility", "", "vacuity"]
     caption = "The opinion on the tree" + (" (★ the label)." if label is not None else ".")
     return table(caption, head, rows, kind="tree", row_kinds=kinds, left=(1, 3, 4))
+
+
+def _three(line: Row) -> str:
+    middle = number(line.probability, 2)
+    if np.isnan(line.belief):  # folded whole: its bounds would repeat the row above
+        return middle
+    return f"{number(line.belief, 2)} – {middle} – {number(line.plausibility, 2)}"
 
 
 def _leaf_table(report: EvaluationReport, row: int) -> str:

@@ -134,6 +134,7 @@ def find_problems(
             found += _seen_in_training(names, hashes, train_hashes)
         found += _repeated(names, hashes, truth)
     found += _labels(taxonomy, truth, names)
+    found += _divided_classes(taxonomy, truth, train_truth)
     if train_truth is not None:
         found += _untrained_leaves(taxonomy, train_truth)
     elif len(untaught):
@@ -268,6 +269,50 @@ def _labels(taxonomy: Taxonomy, truth: IntArray, names: Sequence[str]) -> list[D
             )
         )
     return problems
+
+
+def _divided_classes(
+    taxonomy: Taxonomy, truth: IntArray, train_truth: IntArray | None
+) -> list[DataProblem]:
+    """Find leaves of one name at several places, of which some lack samples that others have."""
+    if train_truth is None:
+        return []
+    places: dict[str, list[int]] = {}
+    for leaf in taxonomy.leaf_nodes.tolist():
+        places.setdefault(str(taxonomy.names[leaf]), []).append(leaf)
+    evaluated = set(taxonomy.last_of_chain[truth].tolist())
+    trained = set(taxonomy.last_of_chain[train_truth].tolist())
+    divided = [
+        leaves
+        for leaves in places.values()
+        if len(leaves) > 1
+        and {n for n in leaves if n in evaluated} - trained
+        and trained & {*leaves}
+    ]
+    if not divided:
+        return []
+    return [
+        DataProblem(
+            "divided_classes",
+            f"{_count(len(divided), 'name')} {'stands' if len(divided) == 1 else 'stand'} at one "
+            "place of the tree in training and at another here",
+            "If that is one class in two folders, every image of it counts as a mistake. Bring "
+            "them together, and train again.",
+            tuple(
+                " and ".join(taxonomy.separator.join(_path(taxonomy, n)) for n in leaves)
+                for leaves in divided
+            ),
+            True,
+        )
+    ]
+
+
+def _path(taxonomy: Taxonomy, node: int) -> list[str]:
+    path = []
+    while node > 0:
+        path.append(str(taxonomy.names[node]))
+        node = int(taxonomy.parents[node])
+    return path[::-1]
 
 
 def _untrained_leaves(taxonomy: Taxonomy, train_truth: IntArray) -> list[DataProblem]:

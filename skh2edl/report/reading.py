@@ -171,10 +171,15 @@ def _hedge(hedges: Sequence[HedgeFigures]) -> str:
     chosen = min((each for each in hedges if each.n_samples), key=lambda h: abs(h.target - 0.95))
     nothing, leaf = chosen.shares[0], chosen.shares[-1]
     silent = f" and {percent(nothing)} do not commit to anything" if nothing else ""
+    broken = ""
+    if chosen.high < chosen.target:
+        broken = (
+            " That is less than promised, so the images that set the threshold are not like these."
+        )
     return (
         f"If answers may stop at a coarser class when in doubt (the {percent(chosen.target)} "
         f"hedge), {percent(chosen.accuracy)} of them are right: {percent(leaf)} still name "
-        f"a single leaf{silent}."
+        f"a single leaf{silent}.{broken}"
     )
 
 
@@ -276,6 +281,9 @@ def what_to_label(
                 f"{_place(tree, vague.node)}, more than anywhere else."
             )
     by_kind = {problem.kind: problem for problem in problems}
+    if "divided_classes" in by_kind:
+        problem = by_kind["divided_classes"]
+        sentences.append(f"First of all look at {_some(problem.names)}: {problem.title}.")
     for kind in ("leaves_without_training", "untaught_nodes"):
         if kind in by_kind:
             problem = by_kind[kind]
