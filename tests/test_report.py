@@ -94,6 +94,19 @@ def test_classes_are_counted_and_the_worst_comes_first(counted):
     assert counted.classes[0].n_training is None
 
 
+def test_images_to_look_at_are_the_extremes_and_differ(counted):
+    truth, answers = ["lynx"] * 6 + ["fox"] * 2, ["puma"] * 3 + ["lynx"] * 3 + ["wolf", "fox"]
+    proba = proba_of(answers, sure=0.5)
+    for row, sure in enumerate([0.9, 0.95, 0.8, 0.99, 0.98, 0.4, 0.7, 0.6]):
+        proba[row] = proba_of(answers[row : row + 1], sure)
+    chosen = EvaluationReport.from_predictions(truth, proba, TREE).chosen
+    # Of the three lynxes taken for pumas the surest only.
+    assert chosen.surest_mistakes.tolist() == [1, 6]
+    assert chosen.surest.tolist()[:2] == [3, 0]
+    assert chosen.least_sure.tolist()[0] == 5
+    assert len(set(np.concatenate(chosen).tolist())) == sum(map(len, chosen))
+
+
 def test_the_sentences_say_the_counts(counted):
     level, classes, label = counted.questions
     assert level.answer == "None without a second look"
@@ -236,7 +249,7 @@ def test_one_class_in_two_folders_is_found():
     report = EvaluationReport.from_predictions(y, proba, tree, **options)
     (found,) = [each for each in report.problems if each.kind == "divided_classes"]
     assert found.names == ("red/fly agaric and mushroom/fly agaric",)
-    assert report.questions[2].sentences[-3].startswith("First of all look at red/fly agaric and")
+    assert report.questions[2].sentences[0].startswith("First of all look at red/fly agaric and")
     both = EvaluationReport.from_predictions(
         y, proba, tree, train_labels=[*options["train_labels"], "mushroom/fly agaric"]
     )

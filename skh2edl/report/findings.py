@@ -377,14 +377,22 @@ def choose_images(answers: Answers, truth: IntArray, n_each: int = 3) -> Chosen:
     truth : ndarray of int of shape (n_samples,)
         Nodes of the true labels.
     n_each : int, default=3
-        How many of each kind; of one class at most one among the surest.
+        How many of each kind; of one class at most one among the surest, of one confusion at most
+        one among the mistakes.
     """
     doubts = doubt(answers)
     rows = np.flatnonzero(answers.readable)
     order = rows[np.argsort(doubts[rows], kind="stable")]
     wrong = mistaken(answers, truth)
-    mistakes = order[wrong[order]][:n_each]
-    left = [row for row in order.tolist() if row not in set(mistakes.tolist())]
+    ends = answers.taxonomy.last_of_chain[truth]
+    mistakes: list[int] = []
+    pairs: set[tuple[int, int]] = set()
+    for row in order[wrong[order]].tolist():
+        pair = int(ends[row]), int(answers.best_leaves[row])
+        if len(mistakes) < n_each and pair not in pairs:
+            mistakes.append(row)
+            pairs.add(pair)
+    left = [row for row in order.tolist() if row not in mistakes]
     surest: list[int] = []
     seen: set[int] = set()
     for row in left:
@@ -393,5 +401,5 @@ def choose_images(answers: Answers, truth: IntArray, n_each: int = 3) -> Chosen:
             surest.append(row)
             seen.add(leaf)
     least = [row for row in reversed(left) if row not in surest][:n_each]
-    as_rows = [np.array(part, dtype=np.int64) for part in (surest, least, mistakes.tolist())]
+    as_rows = [np.array(part, dtype=np.int64) for part in (surest, least, mistakes)]
     return Chosen(*as_rows)

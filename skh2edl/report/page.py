@@ -75,10 +75,12 @@ def render(report: EvaluationReport) -> str:
 def _summary(report: EvaluationReport) -> str:
     tree = report.taxonomy
     things = "samples" if report.images is None else "images"
+    is_all = report.n_labelled == report.n_samples
+    labelled = "all labelled" if is_all else f"{report.n_labelled:,} of them labelled"
     levels = listed([f"{level.n_classes:,} at “{text(level.name)}”" for level in report.levels])
     return (
         f'<p class="lead soft">{report.n_samples:,} evaluated {things}, '
-        f"{report.n_labelled:,} of them labelled; {tree.n_leaves:,} leaf classes "
+        f"{labelled}; {tree.n_leaves:,} leaf classes "
         f"({levels}).</p>"
     )
 
@@ -344,7 +346,7 @@ def _decisions(report: EvaluationReport) -> str:
     head += ["belief that stops here"] if has_belief else []
     return (
         "<p>An answer goes down the tree one decision at a time. Here is where it first left the "
-        "true path: the place where more labelled images would help most.</p>"
+        "true path: the first places to look at, and to label more images for.</p>"
         + table(
             "Decisions with the most first errors.",
             [*head, "above all between"],
@@ -360,7 +362,7 @@ def _plan(report: EvaluationReport) -> str:
     if plan is None or report.images is None:
         return ""
     items = "".join(
-        f"<figure>{_picture(report, int(row))}<figcaption>{text(_asked(report, node))}; "
+        f"<figure>{_picture(report, int(row))}<figcaption>{text(_asked(report, node))} "
         f"{percent(doubt)} of the belief stops early</figcaption></figure>"
         for row, node, doubt in zip(plan.rows, plan.nodes, plan.doubt, strict=True)
     )
@@ -375,7 +377,7 @@ def _plan(report: EvaluationReport) -> str:
 def _asked(report: EvaluationReport, node: Any) -> str:
     tree = report.taxonomy
     number_of = tree.node(node)
-    return "which class at all?" if number_of == 0 else f"which kind of {tree.label(number_of)}?"
+    return "Which class at all?" if number_of == 0 else f"Which kind of {tree.label(number_of)}?"
 
 
 def _images(report: EvaluationReport) -> str:
@@ -384,7 +386,8 @@ def _images(report: EvaluationReport) -> str:
         (
             "The surest mistakes",
             chosen.surest_mistakes,
-            "Sure and yet against the label: first look whether the label is right.",
+            "Sure and yet against the label: first look whether the label is right. Of each "
+            "confusion at most one.",
         ),
         ("The least certain", chosen.least_sure, "Here the model itself would rather not say."),
         ("The most certain", chosen.surest, "Of each class at most one."),

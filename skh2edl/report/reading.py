@@ -174,7 +174,8 @@ def _hedge(hedges: Sequence[HedgeFigures]) -> str:
     broken = ""
     if chosen.high < chosen.target:
         broken = (
-            " That is less than promised, so the images that set the threshold are not like these."
+            " That is less than promised: by chance, if few images set the threshold, or because "
+            "those are not like these."
         )
     return (
         f"If answers may stop at a coarser class when in doubt (the {percent(chosen.target)} "
@@ -262,6 +263,10 @@ def what_to_label(
     """
     question = "What should I label next?"
     sentences = []
+    by_kind = {problem.kind: problem for problem in problems}
+    if "divided_classes" in by_kind:
+        problem = by_kind["divided_classes"]
+        sentences.append(f"First of all look at {_some(problem.names)}: {problem.title}.")
     worst = [row for row in decisions if row.n_first_errors][:2]
     if worst:
         answer = f"More images of {_what(tree, worst[0])}"
@@ -280,10 +285,6 @@ def what_to_label(
                 f"No answer is wrong, but {percent(vague.stopping)} of all belief stops at "
                 f"{_place(tree, vague.node)}, more than anywhere else."
             )
-    by_kind = {problem.kind: problem for problem in problems}
-    if "divided_classes" in by_kind:
-        problem = by_kind["divided_classes"]
-        sentences.append(f"First of all look at {_some(problem.names)}: {problem.title}.")
     for kind in ("leaves_without_training", "untaught_nodes"):
         if kind in by_kind:
             problem = by_kind[kind]
