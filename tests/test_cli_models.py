@@ -1,94 +1,29 @@
-"""From a table or a folder to a model, answers and a report, and what goes wrong on the way."""
+"""From a table or a folder to a model and to answers, and what goes wrong on the way."""
 
-import csv
 import json
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
 import pytest
-from PIL import Image
-from typer.testing import CliRunner
 
 from skh2edl import H2EDLClassifier, Taxonomy, load_model
 from skh2edl.cli import tables
-from skh2edl.cli.app import app
 from skh2edl.cli.parameters import parse_value
 from skh2edl.model_card import read_card
-
-KINDS = {"lynx": "cat", "puma": "cat", "wolf": "dog"}
-FEATURES = ("--features", "size,speed,ears", "--labels", "kind,species")
-
-
-def invoke(*arguments):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COLUMNS", "200")
-        patch.setenv("TERM", "dumb")
-        patch.delenv("SKH2EDL_TRACEBACK", raising=False)
-        return CliRunner().invoke(app, list(map(str, arguments)))
-
-
-def write_table(path, rows, names=("size", "speed", "ears", "kind", "species")):
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(names)
-        writer.writerows(rows)
-
-
-def read_csv(path):
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def animals(n, seed=0):
-    rng = np.random.default_rng(seed)
-    centres = 3 * np.eye(3)
-    rows = []
-    for index in range(n):
-        species = list(KINDS)[index % 3]
-        features = rng.normal(size=3) + centres[index % 3]
-        rows.append([*(f"{value:.6f}" for value in features), KINDS[species], species])
-    return rows
+from tests.cli_cases import FEATURES, animals, invoke, make_photos, make_zoo, read_csv, write_table
 
 
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory):
-    """A table of 300 animals and the model that fit made of it."""
     folder = tmp_path_factory.mktemp("zoo")
-    write_table(folder / "animals.csv", animals(300))
-    out = folder / "model.safetensors"
-    result = invoke("fit", folder / "animals.csv", *FEATURES, "--out", out)
-    assert result.exit_code == 0, result.output
-    return folder, result
-
-
-@pytest.fixture
-def model(zoo, tmp_path):
-    """A copy that a test may change."""
-    path = tmp_path / "model.safetensors"
-    path.write_bytes((zoo[0] / "model.safetensors").read_bytes())
-    return path
+    return folder, make_zoo(folder)
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """Red and green pictures in folders, one of them damaged, and a small model of them."""
     folder = tmp_path_factory.mktemp("photos")
-    rng = np.random.default_rng(0)
-    for place, colour in {
-        "warm/red": (220, 40, 40),
-        "warm/pink": (220, 90, 140),
-        "green": (40, 200, 60),
-    }.items():
-        (folder / "data" / place).mkdir(parents=True)
-        for index in range(14):
-            pixels = np.clip(rng.normal(colour, 25, size=(32, 32, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / "data" / place / f"{index}.png")
-    out = folder / "model.safetensors"
-    network = ("--backbone", "test_resnet", "--weights", "none", "--image-size", 32)
-    shares = ("--hedge-share", 0.3, "--test-share", 0.3)
-    result = invoke("fit", folder / "data", "-o", out, *network, *shares, "--workers", 0)
-    assert result.exit_code == 0, result.output
+    make_photos(folder)
     return folder
 
 
@@ -487,123 +422,3 @@ def test_a_pattern_that_fits_nothing_is_said(photos, tmp_path):
     result = invoke("predict", photos / "model.safetensors", str(tmp_path / "*.jpg"))
     assert result.exit_code == 1
     assert "no image that this pattern fits" in result.stderr
-
-
-# calibrate, evaluate, export -------------------------------------------------------------------
-
-
-def test_calibrate_sets_the_hedge_from_images_that_are_new_to_the_model(model, tmp_path):
-    before = read_card(model)
-    write_table(tmp_path / "more.csv", animals(100, seed=5) + animals(300)[:1])
-    weights = load_model(model).network_.head.linear.weight
-    result = invoke("calibrate", model, tmp_path / "more.csv")
-    assert result.exit_code == 0, result.output
-    after = read_card(model)
-    seen = int(np.isin(after.trained_on, before.trained_on).all())
-    assert seen == 1
-    assert after.needed.size in (100, 101)
-    assert after.notes["hedge set on"] == f"{after.needed.size} images of more"
-    assert (load_model(model).network_.head.linear.weight == weights).all()
-
-
-def test_calibrate_refuses_what_the_model_was_trained_on(zoo, tmp_path):
-    from skh2edl.cli.data import Columns, read_labelled
-    from skh2edl.cli.fit import _divide
-
-    folder, _ = zoo
-    columns = Columns(labels=("kind", "species"), features=("size", "speed", "ears"))
-    train, _, _ = _divide(read_labelled(folder / "animals.csv", columns), 0.2, 0.1)
-    rows = animals(300)
-    write_table(tmp_path / "t.csv", [rows[int(name.split()[1]) - 2] for name in train.ids])
-    result = invoke("calibrate", folder / "model.safetensors", tmp_path / "t.csv")
-    assert result.exit_code == 1
-    assert f"The model was trained on all {len(train)} samples" in result.stderr
-
-
-def test_evaluate_leaves_out_what_the_model_has_seen(zoo, tmp_path):
-    folder, _ = zoo
-    out, figures = tmp_path / "r.html", tmp_path / "f.json"
-    model = folder / "model.safetensors"
-    result = invoke("evaluate", model, folder / "animals.csv", "-o", out, "--json", figures)
-    assert result.exit_code == 0, result.output
-    n_test = int(read_card(model).notes["kept for evaluation"])
-    assert f"{300 - n_test} of 300 samples were used to fit the model" in result.stderr
-    content = json.loads(figures.read_text(encoding="utf-8"))
-    assert content["n_samples"] == n_test
-    assert content["facts"]["evaluated on"] == f"{n_test} of 300 samples of animals, new to it"
-    assert "Which level can I trust?" in result.stdout
-    assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
-
-
-def test_evaluate_finds_copies_of_training_images_in_a_test_part(photos, tmp_path):
-    for part in ("train", "test"):
-        for place in ("warm/red", "warm/pink", "green"):
-            folder = tmp_path / "data" / part / place
-            folder.mkdir(parents=True)
-            for index in range(3 if part == "train" else 2):
-                # The test part has the first picture again, under another name, and a new one.
-                number = index if part == "train" else 10 * index
-                source = photos / "data" / place / f"{number}.png"
-                (folder / f"{part}-{index}.png").write_bytes(source.read_bytes())
-    network = ("--backbone", "test_resnet", "--weights", "none", "--image-size", 32)
-    out = tmp_path / "m.safetensors"
-    assert invoke("fit", tmp_path / "data", "-o", out, *network, "--workers", 0).exit_code == 0
-    figures = tmp_path / "f.json"
-    arguments = ("-o", tmp_path / "r.html", "--json", figures, "--workers", 0)
-    result = invoke("evaluate", out, tmp_path / "data", *arguments)
-    assert result.exit_code == 0, result.output
-    problems = {each["kind"]: each for each in json.loads(figures.read_text())["problems"]}
-    assert sorted(problems["seen_in_training"]["names"]) == [
-        "test/green/test-0.png",
-        "test/warm/pink/test-0.png",
-        "test/warm/red/test-0.png",
-    ]
-
-
-def test_evaluate_says_when_there_is_nothing_new(model, tmp_path):
-    from skh2edl.cli.data import Columns, read_labelled
-    from skh2edl.cli.fit import _divide
-
-    write_table(tmp_path / "all.csv", animals(300))
-    columns = Columns(labels=("kind", "species"), features=("size", "speed", "ears"))
-    train, _, _ = _divide(read_labelled(tmp_path / "all.csv", columns), 0.2, 0.1)
-    rows = animals(300)
-    write_table(tmp_path / "t.csv", [rows[int(name.split()[1]) - 2] for name in train.ids])
-    result = invoke("evaluate", model, tmp_path / "t.csv", "-o", tmp_path / "r.html")
-    assert result.exit_code == 1
-    assert f"has seen all {len(train)} samples of t in its fit" in result.stderr
-    result = invoke(
-        "evaluate", model, tmp_path / "t.csv", "-o", tmp_path / "r.html", "--split", "all"
-    )
-    assert result.exit_code == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--split", "half"), "--split must be test, val, train or all, got 'half'"),
-        (("--split", "val"), "animals has no parts"),
-        (("-o", "r.pdf"), "must end in .html or .htm"),
-        (("--json", "f.txt"), "must end in .json"),
-    ],
-)
-def test_wrong_usage_of_evaluate(zoo, arguments, message):
-    folder, _ = zoo
-    result = invoke("evaluate", folder / "model.safetensors", folder / "animals.csv", *arguments)
-    assert result.exit_code == 2
-    assert message in result.stderr
-
-
-def test_export_writes_the_model_that_was_named(zoo, tmp_path, monkeypatch):
-    # What is inside is the subject of test_export.py.
-    def export(estimator, path):
-        path.write_text(",".join(estimator.classes_))
-
-    monkeypatch.setattr("skh2edl._base.export_onnx", export)
-    folder, _ = zoo
-    result = invoke("export", folder / "model.safetensors", tmp_path / "m.onnx")
-    assert result.exit_code == 0, result.output
-    assert (tmp_path / "m.onnx").read_text() == "lynx,puma,wolf"
-    result = invoke("export", folder / "model.safetensors", tmp_path / "m.pt")
-    assert result.exit_code == 2
-    assert "must end in .onnx" in result.stderr
