@@ -66,6 +66,12 @@ def leaf_log_probability(fitted: Any, X: Any, taxonomy: Taxonomy) -> npt.NDArray
     if hasattr(fitted, "taxonomy_") and np.array_equal(classes, taxonomy.sorted_leaf_labels):
         # Its own logarithms are right where probabilities are too small for a float.
         known = np.asarray(fitted.predict_log_proba(X), dtype=np.float64)
+        if np.isnan(known).any():
+            row = int(np.isnan(known).any(axis=1).argmax())
+            raise ValueError(
+                f"{type(fitted).__name__} gives NaN as log-probability, first in row {row}. Check "
+                "those samples, and fit the estimator again if all are like this."
+            )
         log_leaves = np.empty_like(known)
         log_leaves[:, taxonomy.leaf_order] = known
         return np.maximum(log_leaves, np.log(np.finfo(np.float64).tiny))

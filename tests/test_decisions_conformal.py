@@ -182,6 +182,15 @@ def test_with_a_promise_for_each_class_the_node_is_over_the_set():
         assert TREE.last_of_chain[common[0]] == TREE.last_of_chain[TREE.node(node)]
 
 
+def test_pooled_classes_have_an_approximate_promise():
+    stated, truth = population(150)
+    pooled = conformal(stated, truth, conditional_on="leaf", small_classes="pool", alpha=0.06)
+    assert max(map(len, pooled.classes_of_promise_)) > 1
+    assert pooled.guarantee_ == "approximate"
+    options = {"conditional_on": "order", "small_classes": "pool"}
+    assert conformal(stated, truth, **options).guarantee_ == "exact"
+
+
 def test_the_threshold_is_the_quantile_of_the_scores():
     stated, truth = population(99, 1.0)
     clf = conformal(stated, truth, alpha=0.2)

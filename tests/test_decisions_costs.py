@@ -179,6 +179,15 @@ def test_it_wraps_forests_opinions_and_is_cloned():
     assert not hasattr(clf, "predict_hyper_opinion")
 
 
+@pytest.mark.parametrize("unit", [1e-15, 1e-6, 1e9])
+def test_the_unit_of_the_costs_changes_no_answer(unit):
+    costs = np.random.default_rng(0).random((9, 9))
+    stated, _ = population(100)
+    expected = told(TREE, costs).predict(stated)
+    assert len(set(expected)) > 3
+    np.testing.assert_array_equal(told(TREE, unit * costs).predict(stated), expected)
+
+
 def test_labels_above_the_leaves_have_no_cost():
     stated, truth = population(100)
     clf = told(TREE)

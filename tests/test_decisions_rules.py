@@ -1,6 +1,7 @@
 """Ladders and quantiles against loops over nodes, samples and thresholds."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -178,6 +179,25 @@ def test_weights_are_shares_of_those_the_samples_stand_for():
     assert conformal_quantile(values, 9 / 12, weight) == np.inf
     with pytest.raises(ValueError, match=r"needs at least 3 calibration .*got the worth of 2.0"):
         check_enough(weight, 0.75, "promise less")
+
+
+@pytest.mark.parametrize("n_samples", [1, 5, 7, 18, 28, 999, 2500])
+def test_what_the_refusal_offers_instead_is_not_refused(n_samples):
+    with pytest.raises(ValueError, match=r"got \d+: .*at most 0\.\d+ can be") as caught:
+        check_enough(np.ones(n_samples), 0.9999, "promise less")
+    offered = float(re.search(r"at most ([\d.]+) can", str(caught.value))[1])
+    check_enough(np.ones(n_samples), offered, "promise less")
+    # And hardly more would have done.
+    assert n_samples / (n_samples + 1) - offered < 0.1 / n_samples
+    with pytest.raises(ValueError, match="needs at least"):
+        check_enough(np.ones(n_samples), offered + 0.1 / n_samples, "promise less")
+
+
+@pytest.mark.parametrize("nines", range(1, 7))
+def test_the_number_of_samples_needed_is_not_one_more_by_rounding(nines):
+    # 0.9 needs 9, 0.99 needs 99.
+    assert samples_needed(1 - 10.0**-nines) == 10**nines - 1
+    assert samples_needed(float("0." + "9" * nines)) == 10**nines - 1
 
 
 # Subtrees ------------------------------------------------------------------------------------

@@ -54,15 +54,22 @@ def read_leaves(fitted: Any, X: Any, taxonomy: Taxonomy) -> FloatArray:
 
 
 def opinion_method(estimator: Any) -> Callable[[Any], Any] | None:
-    """Return what gives an estimator's hyper-opinions, also inside a Pipeline; or None."""
+    """Return what gives an estimator's hyper-opinions, also in a Pipeline or a search; or None."""
     if hasattr(estimator, "predict_hyper_opinion"):
         method: Callable[[Any], Any] = estimator.predict_hyper_opinion
         return method
     inside = estimator.estimator if isinstance(estimator, FrozenEstimator) else estimator
+    if hasattr(inside, "best_estimator_"):
+        return opinion_method(inside.best_estimator_)
+    if hasattr(inside, "refit") and hasattr(inside, "estimator"):  # a search before its fit
+        return opinion_method(inside.estimator)
     steps = getattr(inside, "steps", None)
-    if steps and hasattr(steps[-1][1], "predict_hyper_opinion"):
-        return lambda X: steps[-1][1].predict_hyper_opinion(inside[:-1].transform(X))
-    return None
+    if not steps:
+        return None
+    last = opinion_method(steps[-1][1])
+    if last is None or len(steps) == 1:
+        return last
+    return lambda X: last(inside[:-1].transform(X))
 
 
 def opinion_of(fitted: Any, X: Any, taxonomy: Taxonomy) -> HyperOpinion:
@@ -156,6 +163,12 @@ class HeldOutWrapper(TreeWrapper):
             (np.asarray(rows), np.asarray(held))
             for rows, held in check_cv(self.cv, codes, classifier=True).split(X, codes, groups)
         ]
+        n_seen = sum(np.intersect1d(rows, held).size for rows, held in splits)
+        if n_seen:
+            raise ValueError(
+                f"cv holds out {n_seen} sample(s) that the same split also fits on, whose answers "
+                "are surer than those on new samples. Use splits whose two parts do not overlap."
+            )
         held = np.concatenate([held for _, held in splits])
         if np.unique(held).size < held.size:
             raise ValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, floor
+from math import ceil, floor, log10
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,8 @@ def samples_needed(coverage: float) -> int:
     >>> samples_needed(0.95), samples_needed(0.99)
     (19, 99)
     """
-    return max(1, ceil(coverage / (1 - coverage) - _ROUNDING))
+    coverage *= 1 - 1e-14  # 0.9999 / (1 - 0.9999) comes out above 9999
+    return max(1, ceil(coverage / (1 - coverage)))
 
 
 def effective_size(weight: FloatArray) -> float:
@@ -94,8 +95,11 @@ def check_enough(weight: FloatArray, coverage: float, parameter: str, where: str
         return
     n_samples = int((weight > 0).sum())
     got = f"{n_samples}" if floor(size + _ROUNDING) == n_samples else f"the worth of {size:.1f}"
+    # Rounded down, so that what the message offers is not refused as well.
+    unit = 10 ** ceil(log10(size + 1) + 1)
+    most = floor(size / (size + 1) * unit + _ROUNDING) / unit
     raise ValueError(
         f"A promise of {coverage:.6g} needs at least {needed} calibration sample(s){where}, got "
         f"{got}: with fewer, only answers that say nothing would keep it. Give more samples, or "
-        f"{parameter} (at most {size / (size + 1):.3g} can be promised with these)."
+        f"{parameter} (at most {most:.12g} can be promised with these)."
     )

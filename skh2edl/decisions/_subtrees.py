@@ -61,6 +61,11 @@ def assign_subtrees(subtrees: Any, tree: Taxonomy) -> tuple[IntArray, list[list[
     return part_of_leaf, names
 
 
+def is_pooled(names: list[list[Any]]) -> bool:
+    """Tell whether some parts were made one, in the light of the samples they have."""
+    return any(len(labels) > 1 for labels in names)
+
+
 def merge_small(
     part: IntArray,
     weight: FloatArray,

@@ -16,7 +16,7 @@ from ..taxonomy import Taxonomy
 from ._held_out import HeldOut, HeldOutWrapper, label_array, read_leaves, share_right
 from ._ladders import Ladder, climb, last_rung, thresholds_needed
 from ._quantile import check_enough, conformal_quantile
-from ._subtrees import assign_subtrees, merge_small
+from ._subtrees import assign_subtrees, is_pooled, merge_small
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -50,7 +50,8 @@ class ConformalTreeClassifier(HeldOutWrapper):
         threshold of its class; the single node is the smallest one over the set.
     small_classes : {"raise", "pool", "include"}, default="raise"
         What to do with classes that have too few held-out samples: refuse; let them share one
-        threshold and one promise; or have their leaves in every set, which needs no samples.
+        threshold and one promise, which is approximate, as in :class:`HedgedClassifier`; or have
+        their leaves in every set, which needs no samples.
     partial_labels : {"wrong", "drop"}, default="wrong"
         What a held-out label above the leaves says. "wrong" asks the set to hold all leaves
         below it, which keeps the promise about the truth whatever made labels stop early. "drop"
@@ -77,7 +78,7 @@ class ConformalTreeClassifier(HeldOutWrapper):
     n_calibration_ : int
         Number of held-out samples.
     guarantee_ : {"exact", "approximate"}
-        "approximate" after cross-validation.
+        "approximate" after cross-validation, and where small classes share a promise.
     taxonomy_ : Taxonomy
         The tree.
     classes_ : ndarray of shape (n_leaves,)
@@ -202,6 +203,8 @@ class ConformalTreeClassifier(HeldOutWrapper):
             part, self._part_of_leaf, self.classes_of_promise_ = merge_small(
                 part, held.weight, of_leaf, self.classes_of_promise_, coverage, self.small_classes
             )
+            if is_pooled(self.classes_of_promise_):
+                self.guarantee_ = "approximate"
         return np.array(
             [
                 conformal_quantile(worst[part == number], coverage, held.weight[part == number])

@@ -188,9 +188,10 @@ class MinimumCostClassifier(TreeWrapper):
         above_the_last = tree.depths[tree.last_of_chain] - tree.depths
         size = (tree.leaf_stop - tree.leaf_start) * (tree.n_levels + 1) + above_the_last
         size = size[self._nodes]
-        # Sums in another order differ in their last digits; that must not decide.
-        slack = 1e-12 * (1 + np.abs(costs.min(axis=1, keepdims=True)))
-        tied = costs <= costs.min(axis=1, keepdims=True) + slack
+        # Sums in another order differ in their last digits; that must not decide, nor must the
+        # unit of the costs.
+        least = costs.min(axis=1, keepdims=True)
+        tied = costs <= least + 1e-12 * np.abs(least)
         return np.where(tied, size, size.max() + 1).argmin(axis=1)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:

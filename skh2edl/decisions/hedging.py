@@ -31,7 +31,7 @@ from ._ladders import (
     thresholds_needed_by_level,
 )
 from ._quantile import check_enough, conformal_quantile
-from ._subtrees import assign_subtrees, merge_small
+from ._subtrees import assign_subtrees, is_pooled, merge_small
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -74,14 +74,16 @@ class HedgedClassifier(HeldOutWrapper):
         when answering, all use the largest of the thresholds.
     small_subtrees : {"raise", "pool"}, default="raise"
         What to do with subtrees that have too few held-out samples: refuse, or let them share
-        one threshold and one promise.
+        one threshold and one promise. Which ones are few depends on the held-out samples, in
+        which they are then fewer than among new ones: the shared promise is approximate.
     partial_labels : {"wrong", "drop"}, default="wrong"
         What a held-out label says that ends above the answer: it neither confirms nor refutes
         it. "wrong" counts what is not confirmed as wrong, which keeps the promise about the truth
         whatever made labels stop early, at the price of depth. "drop" leaves out held-out
         samples not labelled with a leaf, which is right only if labels stop early by chance,
         not because those samples are harder. Samples labelled with the root are unlabelled and
-        always left out.
+        always left out; with ``subtrees_of="truth"`` also those whose label lies above the
+        subtrees.
     cv : int, splitter or iterable of splits, default=None
         How held-out answers are made if the estimator is not frozen. One split, such as
         ``ShuffleSplit(1)``: the estimator is fitted on its first part, the second is held out,
@@ -107,7 +109,8 @@ class HedgedClassifier(HeldOutWrapper):
     n_calibration_ : int
         Number of held-out samples.
     guarantee_ : {"exact", "approximate"}
-        "approximate" after cross-validation; see Notes.
+        "approximate" after cross-validation, see Notes, and where small subtrees share a
+        promise.
     taxonomy_ : Taxonomy
         The tree.
     classes_ : ndarray of shape (n_leaves,)
@@ -247,6 +250,8 @@ class HedgedClassifier(HeldOutWrapper):
             part, part_of_leaf, names = merge_small(
                 part, held.weight, part_of_leaf, names, most, self.small_subtrees
             )
+            if is_pooled(names):
+                self.guarantee_ = "approximate"
         thresholds = np.array(
             [
                 [
@@ -387,11 +392,17 @@ class HedgedClassifier(HeldOutWrapper):
                 label = tree.label(int(ladder.nodes[row, own + 1]))
                 score, wanted = ladder.scores[row, own + 1], thresholds[row, own + 1]
                 name = "λ " if self.rule == "darts" else ""
-                reasons.append(f"{label} has {name}{score:.3g}, less than {name}{wanted:.3g}")
+                has, needs = f"{name}{score:.3g}", f"{name}{wanted:.3g}"
+                # Often a threshold is just above a probability that many samples have.
+                than = f"less than {needs}" if has != needs else "and needs more than that"
+                reasons.append(f"{label} has {has}, {than}")
         return reasons
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of right answers: the truth, or an ancestor of it.
+
+        It is about the target for any estimator, and 1 if all answers are the root: no figure to
+        choose an estimator by. See :func:`~skh2edl.metrics.operating_area` for that.
 
         Parameters
         ----------
