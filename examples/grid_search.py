@@ -1,0 +1,37 @@
+"""Choose parameters with GridSearchCV, by scores of the level that matters."""
+
+from sklearn.datasets import load_digits
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skh2edl import H2EDLClassifier, Taxonomy
+from skh2edl.scorers import make_level_scorer, make_tree_scorer
+
+tree = Taxonomy.from_nested({"loop": [0, 6, 8, 9], "bow": [2, 3, 5], "straight": [1, 4, 7]})
+X, y = load_digits(return_X_y=True)
+X_train, X_test, y_train, y_test = train_test_split(X, y, train_size=500, random_state=0)
+
+search = GridSearchCV(
+    make_pipeline(StandardScaler(), H2EDLClassifier(tree, backbone=None, random_state=0)),
+    {"h2edlclassifier__l2": [0.001, 0.01], "h2edlclassifier__kl_weight": [0, 0.0003, 0.01]},
+    scoring={
+        "nll": make_level_scorer("neg_nll", "leaf", tree),
+        "shape": make_level_scorer("balanced_accuracy", 1, tree),
+        "distance": make_tree_scorer("neg_hierarchical_distance", tree),
+    },
+    refit="nll",  # a proper score: it asks for honest probabilities, not only for right answers
+    cv=StratifiedKFold(3, shuffle=True, random_state=0),
+)
+search.fit(X_train, y_train)
+
+print("   l2  kl_weight   NLL  shape  distance")
+results = search.cv_results_
+for row, parameters in enumerate(results["params"]):
+    l2, kl_weight = parameters["h2edlclassifier__l2"], parameters["h2edlclassifier__kl_weight"]
+    nll, shape, distance = (
+        results[f"mean_test_{name}"][row] for name in ("nll", "shape", "distance")
+    )
+    print(f"{l2:5}  {kl_weight:9}  {-nll:.3f}  {shape:.3f}  {-distance:.3f}")
+print("chosen:", search.best_params_)
+print("on samples that no choice has seen:", round(search.score(X_test, y_test), 3))

@@ -1,0 +1,67 @@
+"""Tens of thousands of leaves: what changes, and what to ask instead of a matrix of probabilities.
+
+From 20,000 leaves on a training step touches only the rows on the ways to its labels, and `predict`
+searches for the best leaf, exactly, without computing the others.
+"""
+
+import argparse
+
+import numpy as np
+
+from skh2edl import H2EDLClassifier, Taxonomy
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--families", type=int, default=30)
+parser.add_argument("--genera", type=int, default=30, help="of each family")
+parser.add_argument("--species", type=int, default=25, help="of each genus")
+parser.add_argument("--samples", type=int, default=2000)
+options = parser.parse_args()
+
+tree = Taxonomy.from_paths(
+    [
+        (f"family {f}", f"genus {f}.{g}", f"species {f}.{g}.{s}")
+        for f in range(options.families)
+        for g in range(options.genera)
+        for s in range(options.species)
+    ],
+    level_names=("family", "genus", "species"),
+)
+print(repr(tree))
+
+# Features that lie near others of the same genus, and less near others of the same family. Only a
+# hundred species have been photographed.
+rng = np.random.default_rng(0)
+family = rng.normal(size=(options.families, 64))
+genus = np.repeat(family, options.genera, axis=0)
+genus = genus + 0.7 * rng.normal(size=genus.shape)
+species = np.repeat(genus, options.species, axis=0)
+species = species + 0.5 * rng.normal(size=species.shape)
+seen = rng.choice(tree.n_leaves, 100, replace=False)
+rows = rng.choice(seen, options.samples)
+X = (species[rows] + 1.5 * rng.normal(size=(len(rows), 64))).astype(np.float32)
+y = np.array(tree.leaves)[rows]
+X_train, y_train, X_test, y_test = X[:-200], y[:-200], X[-200:], y[-200:]
+
+clf = H2EDLClassifier(
+    tree,
+    backbone=None,
+    solver="adamw",
+    max_epochs=3,
+    learning_rate=0.03,
+    validation_fraction=None,
+    random_state=0,
+)
+clf.fit(X_train, y_train)
+print(f"{len(X_train)} training samples of {len(np.unique(y_train))} species")
+
+best, probability = clf.predict_top_k(X_test, k=3)
+right = best == y_test[:, None]
+print(f"right: {right[:, 0].mean():.3f}, among the first three: {right.any(axis=1).mean():.3f}")
+print("first answers:", best[0].tolist(), probability[0].round(2).tolist())
+
+# What was never photographed must not look known.
+unseen = clf.unsupervised_nodes_
+print(f"{len(unseen)} of {tree.n_branching} branching nodes were passed by no label")
+opinion = clf.predict_hyper_opinion(X_test[:5])
+vacuity = opinion.vacuity[:, tree.branching_nodes.tolist().index(tree.node(unseen[0]))]
+print(f"vacuity at {unseen[0]}, one of them: {vacuity.round(2).tolist()}")

@@ -1,0 +1,62 @@
+"""A folder of images, in folders of any depth, to a model file and the answers it gives.
+
+    python examples/my_folder.py photos
+
+Without a folder it draws a small one first. A picture may lie in an inner folder: its label then
+stops there. For photographs leave out the options that make the toy quick: timm's resnet50 with
+its pretrained weights is the default.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from skh2edl import H2EDLClassifier, load_model
+from skh2edl.datasets import load_image_folder, make_glyphs
+from skh2edl.metrics import level_accuracy
+
+# A tiny network with random weights, for drawn characters of 32 x 32 pixels.
+TOY = {"backbone": "test_resnet", "weights": None, "image_size": 32, "augmentation": "none"}
+TOY |= {"learning_rate": 1e-2, "backbone_lr_scale": 1.0, "batch_size": 32, "n_workers": 0}
+
+
+def draw(folder):
+    """Write some characters as PNG files: folder/script/kind/character/number.png"""
+    glyphs = make_glyphs(2000, scripts=("Common", "Georgian"), blur=(0, 0.5), random_state=0)
+    chosen = np.isin(glyphs.info["character"], list("0123აბგ"))
+    for number in np.flatnonzero(chosen):
+        place = Path(folder, *glyphs.taxonomy.path(glyphs.labels[number]))
+        if number % 10 == 0:
+            place = place.parent  # somebody was in a hurry
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(glyphs.images[number]).save(place / f"{number}.png")
+
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("folder", nargs="?", help="folders that are the taxonomy")
+parser.add_argument("--epochs", type=int, default=15)
+options = parser.parse_args()
+if options.folder is None:
+    draw("drawn")
+
+photos = load_image_folder(options.folder or "drawn").resplit(val=0.15, test=0.2)
+tree = photos.taxonomy
+train, val, test = photos.subset("train"), photos.subset("val"), photos.subset("test")
+is_leaf = np.isin(photos.labels, tree.leaves)
+print(photos)
+print(f"{len(photos) - is_leaf.sum()} labels stop above the leaves")
+print(tree.draw(max_lines=12))
+
+method = {} if options.folder else TOY
+clf = H2EDLClassifier(tree, max_epochs=options.epochs, random_state=0, **method)
+clf.fit(train.images, train.labels, X_val=val.images, y_val=val.labels)
+print(f"kept: epoch {clf.best_epoch_} of {clf.n_iter_}, by its score on the validation images")
+
+clf.save("model.safetensors")
+answers = load_model("model.safetensors").predict(test.images)
+for level in range(1, tree.n_levels + 1):
+    print(f"right at level {level}: {level_accuracy(test.labels, answers, tree, level):.2f}")
+for path, answer in zip(test.ids[:3], answers, strict=False):
+    print(f"{path}: {answer}")

@@ -1,0 +1,54 @@
+"""One ONNX file for a runtime that knows neither torch nor this package, and a hedge beside it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from sklearn.datasets import load_digits
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import train_test_split
+
+from skh2edl import H2EDLClassifier, HedgedClassifier, Taxonomy
+
+# Where the model is made -------------------------------------------------------------------------
+
+tree = Taxonomy.from_nested(
+    {"loop": ["0", "6", "8", "9"], "bow": ["2", "3", "5"], "straight": ["1", "4", "7"]}
+)
+X, y = load_digits(return_X_y=True)
+X = (X + np.random.default_rng(0).normal(scale=5, size=X.shape)).astype(np.float32)
+X_train, X_rest, y_train, y_rest = train_test_split(X, y.astype(str), random_state=0)
+X_held, X_new, y_held, y_new = train_test_split(X_rest, y_rest, random_state=0)
+clf = H2EDLClassifier(tree, backbone=None, random_state=0).fit(X_train, y_train)
+hedged = HedgedClassifier(FrozenEstimator(clf), target_accuracy=0.95).fit(X_held, y_held)
+clf.export_onnx("digits.onnx")
+Path("hedge.json").write_text(json.dumps({"threshold": hedged.threshold_}))
+
+# Where it is used: numpy and onnxruntime only ----------------------------------------------------
+
+session = onnxruntime.InferenceSession("digits.onnx")
+metadata = session.get_modelmeta().custom_metadata_map
+nodes, classes = json.loads(metadata["nodes"]), np.array(json.loads(metadata["classes"]))
+threshold = json.loads(Path("hedge.json").read_text())["threshold"]
+names = [output.name for output in session.get_outputs()]
+outputs = dict(zip(names, session.run(None, {"features": X_new}), strict=True))
+for name, values in outputs.items():
+    print(f"{name:18} {values.shape}")
+
+parents = json.loads(metadata["taxonomy"])["parents"]
+
+
+def climb(row):
+    """Return the deepest ancestor of the likeliest leaf that is likely enough."""
+    node = nodes.index(classes[outputs["leaf_probability"][row].argmax()])
+    while parents[node] >= 0 and outputs["node_probability"][row, node] < threshold:
+        node = parents[node]
+    return nodes[node]
+
+
+answers = [climb(row) for row in range(len(X_new))]
+print("the first answers:", answers[:8])
+print("the same as in Python:", np.mean(np.array(answers) == hedged.predict(X_new)))
+difference = np.abs(outputs["leaf_probability"] - clf.predict_proba(X_new)).max()
+print(f"largest difference of a probability: {difference:.0e}")

@@ -1,0 +1,16 @@
+"""The shortest way from data to an answer: handwritten digits, on a tree of three shapes."""
+
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+from skh2edl import H2EDLClassifier, Taxonomy
+
+tree = Taxonomy.from_nested({"loop": [0, 6, 8, 9], "bow": [2, 3, 5], "straight": [1, 4, 7]})
+X, y = load_digits(return_X_y=True)
+X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
+clf = H2EDLClassifier(tree, backbone=None, random_state=0).fit(X_train, y_train)
+
+print("digits right:", round(clf.score(X_test, y_test), 3))
+print("answers:", clf.predict(X_test[:4]), "and their shapes:", clf.predict_level(X_test[:4], 1))
+opinion = clf.predict_hyper_opinion(X_test)
+print("the least certain one:", opinion.explain(opinion.nonspecificity.argmax()))
