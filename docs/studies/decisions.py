@@ -29,7 +29,7 @@ SEEDS = (0, 1, 2)
 # None is the default of the class; a grid is chosen from by the validation images.
 METHODS = {
     "H2EDL": ("H2EDLClassifier", (None,)),
-    "Flat-CE": ("FlatCEClassifier", (0.03, 0.01, 0.003, 0.001)),
+    "Flat-CE": ("FlatCEClassifier", (0.1, 0.03, 0.01, 0.003, 0.001)),
 }
 TARGET, BY_HAND = 0.95, (0.65, 0.8)
 RULES = ("climb", "information", "darts")
