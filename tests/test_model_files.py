@@ -274,7 +274,8 @@ def as_integers(tensors):
         (widen, r"of another kind \['feature_mean"),
         (halve, r"of another kind \['head.linear.bias"),
         (as_integers, "holds no matrix head.linear.weight"),
-        (lambda tensors: tensors.clear(), "holds no matrix head.linear.weight"),
+        # Early releases of safetensors cannot read a file without tensors.
+        (lambda tensors: tensors.clear(), "holds no matrix head.linear.weight|is damaged"),
     ],
 )
 def test_tensors_that_do_not_fit_are_refused(tmp_path, model, change, message):
