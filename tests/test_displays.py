@@ -448,6 +448,12 @@ def test_what_an_estimator_lacks_is_named(tree, features):
         TrainingHistoryDisplay.from_estimator(forest)
 
 
+@pytest.mark.parametrize("kind", [DepthProfileDisplay, OpinionTreeDisplay])
+def test_what_is_no_opinion_is_told_from_one(kind):
+    with pytest.raises(TypeError, match="opinion must be a HyperOpinion, got ndarray"):
+        kind.from_predictions(np.full((2, 3), 1 / 3))
+
+
 def test_arguments_that_make_no_picture_are_refused(tree):
     opinion = HyperOpinion.from_evidence(tree, np.zeros((2, tree.n_decisions)))
     with pytest.raises(ValueError, match="by y_true or by groups, got both"):

@@ -36,8 +36,16 @@ def probabilities(estimator: Any, X: Any) -> Any:
 
 def opinions(estimator: Any, X: Any) -> HyperOpinion:
     """Return the opinions on the samples, or say what has none."""
-    opinion = _method(estimator, "predict_hyper_opinion")(X)
-    assert isinstance(opinion, HyperOpinion)
+    return check_opinion(_method(estimator, "predict_hyper_opinion")(X))
+
+
+def check_opinion(opinion: Any) -> HyperOpinion:
+    """Return the opinions given, or say what was wanted."""
+    if not isinstance(opinion, HyperOpinion):
+        raise TypeError(
+            f"opinion must be a HyperOpinion, got {type(opinion).__name__}. Take what "
+            "predict_hyper_opinion returns, or use from_estimator."
+        )
     return opinion
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..metrics._inputs import check_length, check_weight, label_nodes
 from ..opinion import HyperOpinion
 from ..taxonomy import Taxonomy
-from ._answers import opinions
+from ._answers import check_opinion, opinions
 from ._style import axes_or_new, pyplot, shorten, shown_level
 
 _ROOM_FOR_A_NUMBER = 0.055  # share of the bar's length
@@ -180,7 +180,7 @@ class DepthProfileDisplay:
         -------
         display : DepthProfileDisplay
         """
-        tree = opinion.taxonomy
+        tree = check_opinion(opinion).taxonomy
         weight = check_weight(sample_weight, len(opinion))
         if y_true is not None and groups is not None:
             raise ValueError("Bars are divided by y_true or by groups, got both. Give one of them.")

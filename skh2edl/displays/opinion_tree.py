@@ -10,7 +10,7 @@ import numpy as np
 
 from .._optional import import_optional
 from ..opinion import HyperOpinion
-from ._answers import opinions
+from ._answers import check_opinion, opinions
 from ._folding import Row, fold
 from ._style import COLOURS, GREY, axes_or_new, shorten
 
@@ -355,7 +355,7 @@ class OpinionTreeDisplay:
             raise ValueError(
                 f"max_rows must be at least 2 (the root, and the rest), got {max_rows}."
             )
-        tree = opinion.taxonomy
+        tree = check_opinion(opinion).taxonomy
         node = None if label is None else int(tree.last_of_chain[tree.node(label)])
         rows = fold(
             opinion[int(index)], label=node, min_probability=min_probability, max_rows=max_rows
