@@ -70,6 +70,7 @@ ROOMS = (
     "datasets",
     "benchmark",
     "report",
+    "serve",
     "cli",
 )
 ESTIMATORS = {
@@ -217,6 +218,9 @@ def test_optional_packages_are_imported_inside_functions(path):
     assert not loaded & {*OPTIONAL, "pandas"}
     # rich and typer belong to the command line, which main() guards.
     assert not loaded & {"rich", "typer"} or room(module_name(path)) == "cli"
+    # And these to the page, which create_app guards.
+    web = {"fastapi", "pydantic", "python_multipart", "starlette", "uvicorn"}
+    assert not loaded & web or room(module_name(path)) == "serve"
 
 
 @pytest.mark.parametrize("path", python_files(), ids=identify)
@@ -311,6 +315,11 @@ def test_importing_the_package_loads_nothing_heavy():
 def test_the_tree_and_the_opinion_need_numpy_only():
     heavy = {"torch", "timm", "matplotlib", "pandas", "sklearn", "scipy", "networkx"}
     assert not loaded_by("from skh2edl import HyperOpinion, Taxonomy") & heavy
+
+
+def test_the_page_is_imported_without_its_packages():
+    heavy = {"torch", "fastapi", "pydantic", "starlette", "uvicorn"}
+    assert not loaded_by("from skh2edl.serve import Limits, create_app") & heavy
 
 
 def test_the_command_line_starts_without_torch():

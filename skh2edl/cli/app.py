@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import benchmark, demo_command, evaluate, export, fit, predict, taxonomy
+from . import benchmark, demo_command, evaluate, export, fit, predict, serve, taxonomy
 from ._run import plain_errors
 
 __all__ = ["app", "plain_errors"]
@@ -45,6 +45,7 @@ demo_command.register(app)
 fit.register(app)
 predict.register(app)
 evaluate.register(app)
+serve.register(app)
 taxonomy.register(app)
 export.register(app)
 benchmark.register(app)

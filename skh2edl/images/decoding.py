@@ -4,6 +4,7 @@ import os
 import stat
 import threading
 import warnings
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image
@@ -115,8 +116,13 @@ def decode_file(path: str, min_side: int | None, max_pixels: int) -> Image.Image
         raise ValueError("it is not a regular file")
     if facts.st_size == 0:
         raise ValueError("the file is empty")
+    return decode(path, min_side, max_pixels)
+
+
+def decode(file: str | BinaryIO, min_side: int | None, max_pixels: int) -> Image.Image:
+    """Do the same with the content of a file, wherever it is."""
     try:
-        image: Image.Image = Image.open(path, formats=known_formats())
+        image: Image.Image = Image.open(file, formats=known_formats())
     except Image.DecompressionBombError as error:
         raise ValueError(f"{error}; PIL.Image.MAX_IMAGE_PIXELS sets that limit") from None
     with image:

@@ -1,0 +1,163 @@
+"""Answers that are kept for a while, so that branches can be opened and photographs fused."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from ..decisions._ladders import Ladder, make_ladder
+from ..metrics._inputs import node_probabilities
+from ..opinion import HyperOpinion
+from ..report.answers import FloatArray
+from ..taxonomy import Taxonomy
+
+_MAX_ANSWERS = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """One answer as numbers for every node of the tree; the image it is about is not here.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    leaf_probability : ndarray of shape (n_leaves,)
+        In tree order.
+    opinion : HyperOpinion or None
+        One row.
+    name : str
+        Of the image, or of several.
+    n_images : int, default=1
+        How many.
+    """
+
+    taxonomy: Taxonomy
+    leaf_probability: FloatArray
+    opinion: HyperOpinion | None
+    name: str
+    n_images: int = 1
+
+    @cached_property
+    def probability(self) -> FloatArray:
+        """Probability of each node."""
+        total = node_probabilities(self.leaf_probability[None], self.taxonomy)[0]
+        return np.clip(total, 0, 1)
+
+    @cached_property
+    def ladder(self) -> Ladder:
+        """The way from the root to the likeliest leaf, as the hedge climbs it."""
+        return make_ladder("climb", self.leaf_probability[None], self.taxonomy)
+
+    @cached_property
+    def mass(self) -> FloatArray | None:
+        """Belief in exactly the leaf set of each node."""
+        if self.opinion is None:
+            return None
+        tree, mass = self.taxonomy, self.opinion.mass[0]
+        own = np.zeros(tree.n_nodes)
+        own[tree.leaf_nodes] = mass[: tree.n_leaves]
+        own[tree.branching_nodes] = mass[tree.n_leaves :]
+        return own
+
+    @cached_property
+    def bounds(self) -> tuple[FloatArray, FloatArray] | None:
+        """Belief in and plausibility of each node."""
+        if self.mass is None:
+            return None
+        tree = self.taxonomy
+        above = np.zeros(tree.n_nodes)
+        depths = np.searchsorted(tree.depths, np.arange(tree.n_levels + 2)).tolist()
+        for low, high in pairwise(depths[1:]):
+            parents = tree.parents[low:high]
+            above[low:high] = above[parents] + self.mass[parents]
+        belief = tree.sum_below(self.mass)
+        belief[tree.leaf_stop - tree.leaf_start == tree.n_leaves] = 1
+        # The order of the three is exact; float32 evidence blurs it in the last digits.
+        low_bound = np.clip(belief, 0, self.probability)
+        return low_bound, np.clip(belief + above, self.probability, 1)
+
+    @cached_property
+    def vacuity(self) -> FloatArray | None:
+        """Vacuity of each branching node, NaN elsewhere."""
+        if self.opinion is None:
+            return None
+        vacuity = np.full(self.taxonomy.n_nodes, np.nan)
+        vacuity[self.taxonomy.branching_nodes] = self.opinion.vacuity[0]
+        return vacuity
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that it may take, with all that is derived."""
+        per_node = 8 if self.opinion is None else 60
+        return 1000 + 8 * self.leaf_probability.size + per_node * self.taxonomy.n_nodes
+
+
+class Keeper:
+    """The latest answers by an id that cannot be guessed.
+
+    Parameters
+    ----------
+    max_bytes : int
+        How much to keep; of a single answer there is always room for one.
+
+    Examples
+    --------
+    >>> tree = Taxonomy.flat(["cat", "dog"])
+    >>> keeper = Keeper(1500)
+    >>> first = keeper.add(Kept(tree, np.array([0.5, 0.5]), None, "a.jpg"))
+    >>> keeper.get(first).name
+    'a.jpg'
+    >>> second = keeper.add(Kept(tree, np.array([0.5, 0.5]), None, "b.jpg"))
+    >>> keeper.get(first) is None, keeper.get(second).name
+    (True, 'b.jpg')
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._answers: OrderedDict[str, Kept] = OrderedDict()
+        self._n_bytes = 0
+        self._lock = threading.Lock()
+
+    def add(self, answer: Kept) -> str:
+        """Keep an answer, and forget the ones that nobody asked for the longest.
+
+        Parameters
+        ----------
+        answer : Kept
+            The answer.
+
+        Returns
+        -------
+        id : str
+        """
+        key = secrets.token_urlsafe(12)
+        with self._lock:
+            self._answers[key] = answer
+            self._n_bytes += answer.n_bytes
+            while len(self._answers) > 1 and (
+                self._n_bytes > self.max_bytes or len(self._answers) > _MAX_ANSWERS
+            ):
+                _, oldest = self._answers.popitem(last=False)
+                self._n_bytes -= oldest.n_bytes
+        return key
+
+    def get(self, key: str) -> Kept | None:
+        """Return an answer, None if it is not (or no longer) kept.
+
+        Parameters
+        ----------
+        key : str
+            What :meth:`add` returned.
+        """
+        with self._lock:
+            if key not in self._answers:
+                return None
+            self._answers.move_to_end(key)
+            return self._answers[key]

@@ -1,0 +1,189 @@
+"""The page and the API behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from importlib.resources import files
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query
+from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from .. import __version__
+from .guard import Guard
+from .schemas import Answer, Answers, Children, Found, FuseRequest, ModelFacts, Problem
+from .service import Service
+from .uploads import FIELD, read_uploads
+
+# Everything that is served beside the API; no name that a visitor sends is looked up on disk.
+_STATIC = {
+    "page.css": "text/css; charset=utf-8",
+    "app.js": "text/javascript; charset=utf-8",
+    "photos.js": "text/javascript; charset=utf-8",
+    "tree.js": "text/javascript; charset=utf-8",
+    "words.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+_UPLOADS_AT_ONCE = 4
+_DESCRIPTION = """\
+What a hierarchical classifier says of images: probabilities of every class of its tree and, for
+evidential models, belief and plausibility. Images are read in memory and forgotten. Errors are JSON
+with one sentence under `error`.
+"""
+_FORM = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": [FIELD],
+                    "properties": {
+                        FIELD: {
+                            "type": "array",
+                            "items": {"type": "string", "format": "binary"},
+                            "description": "Images: JPEG, PNG, WebP, TIFF, BMP, GIF and others.",
+                        }
+                    },
+                }
+            }
+        },
+    }
+}
+
+PromiseQuery = Annotated[
+    float | None,
+    Query(gt=0, lt=1, description="Accuracy that hedged answers keep on average, such as 0.95."),
+]
+ThresholdQuery = Annotated[
+    float | None, Query(ge=0, le=1, description="Or the probability that they must have.")
+]
+AnswerQuery = Annotated[str, Query(max_length=100, description="Id of an answer.")]
+
+
+def build(service: Service, hosts: Collection[str]) -> FastAPI:
+    """Return the application around a service.
+
+    Parameters
+    ----------
+    service : Service
+        The model at work.
+    hosts : collection of str
+        Names under which the server may be called.
+    """
+    app = FastAPI(
+        title="skh2edl",
+        version=__version__,
+        description=_DESCRIPTION,
+        openapi_url="/api/openapi.json",
+        # Their pages load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.add_middleware(Guard, hosts=hosts, max_bytes=service.limits.max_upload_bytes)
+    app.add_exception_handler(HTTPException, _http_problem)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    _add_page(app)
+    _add_api(app, service)
+    return app
+
+
+def _add_page(app: FastAPI) -> None:
+    folder = files(__package__).joinpath("static")
+    page = folder.joinpath("index.html").read_bytes()
+    static = {name: folder.joinpath(name).read_bytes() for name in _STATIC}
+
+    def index() -> Response:
+        return Response(page, media_type="text/html; charset=utf-8")
+
+    def file(name: str) -> Response:
+        if name not in static:
+            raise HTTPException(404, "There is no such file.")
+        return Response(static[name], media_type=_STATIC[name])
+
+    app.add_api_route("/", index, include_in_schema=False)
+    app.add_api_route("/static/{name}", file, include_in_schema=False)
+
+
+def _add_api(app: FastAPI, service: Service) -> None:
+    reading = asyncio.Semaphore(_UPLOADS_AT_ONCE)
+
+    def model() -> ModelFacts:
+        """Return what is served: the tree, what can be promised, and the limits."""
+        return service.facts()
+
+    async def predict(
+        request: Request, promise: PromiseQuery = None, threshold: ThresholdQuery = None
+    ) -> Answers:
+        """Answer images, each on its own."""
+        least = service.threshold(promise, threshold)
+        # Few at a time: bodies that wait take no memory before they are read.
+        async with reading:
+            uploads = await read_uploads(request, service.limits)
+            answers = await run_in_threadpool(service.predict, uploads, least)
+        return Answers(threshold=least, answers=answers)
+
+    def fuse(
+        wanted: FuseRequest, promise: PromiseQuery = None, threshold: ThresholdQuery = None
+    ) -> Answer:
+        """Answer once for several photographs of one subject.
+
+        A promise was set on single photographs; for fused ones its threshold is used, but
+        nothing is promised.
+        """
+        return service.fuse(wanted.answers, wanted.how, service.threshold(promise, threshold))
+
+    def children(
+        answer: AnswerQuery,
+        node: Annotated[int, Query(ge=0, le=2**53, description="Number of the node to open.")] = 0,
+        offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
+        limit: Annotated[int, Query(ge=1, le=200)] = 25,
+    ) -> Children:
+        """Open a branch: the children of a node, the likeliest first."""
+        return service.children(answer, node, offset, limit)
+
+    def find(
+        answer: AnswerQuery,
+        text: Annotated[str, Query(min_length=1, max_length=100, description="Part of a name.")],
+        limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    ) -> Found:
+        """Look for classes by name, and what an answer says of them."""
+        return service.find(answer, text, limit)
+
+    def add(path: str, endpoint: Any, method: str, refusals: tuple[int, ...], **more: Any) -> None:
+        responses: dict[int | str, dict[str, Any]] = {
+            status: {"model": Problem} for status in (400, *refusals)
+        }
+        app.add_api_route(path, endpoint, methods=[method], responses=responses, **more)
+
+    add("/api/model", model, "GET", ())
+    add("/api/predict", predict, "POST", (403, 408, 413, 415, 422), openapi_extra=_FORM)
+    add("/api/fuse", fuse, "POST", (403, 404, 413, 422))
+    add("/api/children", children, "GET", (404, 422))
+    add("/api/find", find, "GET", (404, 422))
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    if error.status_code == 413:
+        headers["connection"] = "close"
+    detail = str(error.detail)
+    if error.status_code == 404 and detail == "Not Found":
+        detail = "There is nothing at this address. /api/openapi.json lists what there is."
+    if error.status_code == 405:
+        detail = f"{request.method} is not answered at this address."
+    return JSONResponse({"error": detail}, error.status_code, headers)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"] if part not in ("query", "body"))
+    return JSONResponse({"error": f"{place or 'The request'}: {first['msg']}."[:500]}, 422)

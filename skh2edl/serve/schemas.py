@@ -1,0 +1,170 @@
+"""What the API says, as types; the OpenAPI description is made from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Problem(BaseModel):
+    """Why a request was refused."""
+
+    error: str = Field(description="A sentence for people: the rule, the value and the way out.")
+
+
+class Node(BaseModel):
+    """What is said of one class of the tree.
+
+    An only child is the same class as its parent, so such a chain is one node: its last.
+    """
+
+    node: int = Field(description="Number of the node, for /api/children.")
+    name: str = Field(description="Name to show; a chain of only children is joined by ' > '.")
+    label: str = Field(description="Label that names the node in the whole tree.")
+    level: str = Field(description="Its level; 'leaf' for a leaf, 'nothing' for the whole tree.")
+    n_leaves: int = Field(description="Number of leaves at or below it.")
+    n_children: int = Field(description="0 for a leaf.")
+    probability: Share
+    belief: Share | None = Field(
+        default=None, description="Committed to it; null without opinions."
+    )
+    plausibility: Share | None = Field(default=None, description="Not committed against it.")
+    mass: Share | None = Field(default=None, description="Belief that came so far and no further.")
+    vacuity: Share | None = Field(
+        default=None,
+        description="Share of belief that its own decision left open; null for a leaf.",
+    )
+
+
+class Children(BaseModel):
+    """Some of the children of a node, the likeliest first."""
+
+    node: int
+    offset: int = Field(description="How many likelier ones were left out.")
+    total: int = Field(description="Number of all children.")
+    children: list[Node]
+    rest_probability: Share = Field(description="Of all children after these, together.")
+
+
+class LevelAnswer(BaseModel):
+    """The likeliest class of one level."""
+
+    level: str
+    label: str
+    probability: Share
+    belief: Share | None = None
+    plausibility: Share | None = None
+
+
+class Stop(BaseModel):
+    """Belief that stops at one depth of the tree."""
+
+    level: str
+    mass: Share
+
+
+class Answer(BaseModel):
+    """What the model says of one image, or of several that were fused.
+
+    Where an image could not be used, `error` says why and everything else is empty.
+    """
+
+    name: str = Field(description="Name of the file, or of the files joined by ' + '.")
+    error: str | None = None
+    id: str | None = Field(
+        default=None, description="Under which it is kept for a while, in memory."
+    )
+    n_images: int = Field(default=1, description="How many photographs it speaks of.")
+    path: list[Node] = Field(default=[], description="From the whole tree to the likeliest leaf.")
+    hedged: Node | None = Field(
+        default=None,
+        description="The deepest node of the path that is probable enough, if asked for.",
+    )
+    levels: list[LevelAnswer] = []
+    stops: list[Stop] = Field(
+        default=[], description="Where belief stops; the rest reaches leaves."
+    )
+    nonspecificity: Share | None = Field(default=None, description="Belief that reaches no leaf.")
+    explanation: str = ""
+    tree: list[Children] = Field(default=[], description="The branches that matter, opened.")
+
+
+class Answers(BaseModel):
+    """One answer for each image, in the order of the files."""
+
+    threshold: float | None = Field(description="Probability that hedged answers have.")
+    answers: list[Answer]
+
+
+class FoundNode(Node):
+    """A class that was looked for."""
+
+    place: str = Field(description="The names above it.")
+
+
+class Found(BaseModel):
+    """Classes whose name holds a text, the likeliest first."""
+
+    total: int
+    nodes: list[FoundNode]
+
+
+class FuseRequest(BaseModel):
+    """Which answers speak of one subject."""
+
+    answers: list[str] = Field(min_length=2, max_length=1000, description="Their ids.")
+    how: Literal["cumulative", "averaging"] | None = Field(
+        default=None,
+        description="'cumulative' adds evidence up, for photographs that are independent; "
+        "'averaging' takes the mean, for those that repeat each other. null: cumulative for "
+        "opinions; a model without them can only average probabilities.",
+    )
+
+
+class Promise(BaseModel):
+    """The threshold that keeps a promised accuracy."""
+
+    promise: Share
+    threshold: float
+
+
+class Hedge(BaseModel):
+    """What held-out images allow to promise."""
+
+    n_images: int = Field(description="Held-out images that the thresholds come from.")
+    most: Share = Field(description="More than this cannot be promised with so few.")
+    promises: list[Promise]
+
+
+class TreeFacts(BaseModel):
+    """Size and levels of the tree."""
+
+    n_leaves: int
+    n_nodes: int
+    levels: list[str]
+    root: Node
+
+
+class UploadLimits(BaseModel):
+    """What one request may hold."""
+
+    max_bytes: int
+    max_files: int
+    max_pixels: int
+    formats: list[str]
+
+
+class ModelFacts(BaseModel):
+    """What is served."""
+
+    name: str
+    method: str
+    is_evidential: bool = Field(description="Whether there are beliefs and plausibilities.")
+    version: str
+    tree: TreeFacts
+    hedge: Hedge | None
+    limits: UploadLimits
+    notes: dict[str, str]

@@ -1,0 +1,224 @@
+"""A model at work: files in, answers out, one batch at a time."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from starlette.exceptions import HTTPException
+
+from .. import __version__
+from ..images.decoding import known_formats
+from ..model_card import ModelCard
+from ..report.answers import read_answers
+from ..report.hedging import threshold_for
+from ..taxonomy import Taxonomy
+from .kept import Keeper, Kept
+from .limits import Limits
+from .schemas import (
+    Answer,
+    Children,
+    Found,
+    Hedge,
+    ModelFacts,
+    Promise,
+    TreeFacts,
+    UploadLimits,
+)
+from .uploads import Upload, UploadSource
+from .views import answer_view, bare_node, children_view, found_view, level_names
+
+# Where the slider stops: every hundredth, and two that only many held-out images allow.
+PROMISES = (*(hundredth / 100 for hundredth in range(50, 100)), 0.995, 0.999)
+_MOST_NAMES = 4
+
+
+class Service:
+    """Answers questions about images with one model.
+
+    Parameters
+    ----------
+    estimator : classifier
+        Fitted on images.
+    card : ModelCard
+        What travels with the model.
+    name : str
+        What to call it.
+    limits : Limits
+        How much may be asked.
+    """
+
+    def __init__(self, estimator: Any, card: ModelCard, name: str, limits: Limits) -> None:
+        self.estimator, self.card, self.name, self.limits = estimator, card, name, limits
+        self.tree: Taxonomy = estimator.taxonomy_
+        self.is_evidential = hasattr(estimator, "predict_hyper_opinion")
+        self.keeper = Keeper(limits.max_kept_bytes)
+        # The network moves to its device and back: two threads must not do that at once.
+        self._lock = threading.Lock()
+        thresholds = [(promise, threshold_for(card.needed, promise)) for promise in PROMISES]
+        self.promises = [
+            Promise(promise=promise, threshold=threshold)
+            for promise, threshold in thresholds
+            if math.isfinite(threshold)
+        ]
+
+    def facts(self) -> ModelFacts:
+        """Return what is served."""
+        tree, limits, n_images = self.tree, self.limits, self.card.needed.size
+        hedge = Hedge(n_images=n_images, most=n_images / (n_images + 1), promises=self.promises)
+        return ModelFacts(
+            name=self.name,
+            method=type(self.estimator).__name__,
+            is_evidential=self.is_evidential,
+            version=__version__,
+            tree=TreeFacts(
+                n_leaves=tree.n_leaves,
+                n_nodes=tree.n_nodes,
+                levels=level_names(tree),
+                root=bare_node(tree, int(tree.last_of_chain[0])),
+            ),
+            hedge=hedge if self.promises else None,
+            limits=UploadLimits(
+                max_bytes=limits.max_upload_bytes,
+                max_files=limits.max_files,
+                max_pixels=limits.max_pixels,
+                formats=list(known_formats()),
+            ),
+            notes=self.card.notes,
+        )
+
+    def threshold(self, promise: float | None, threshold: float | None) -> float | None:
+        """Return the probability that hedged answers need; None for no hedged answers.
+
+        Parameters
+        ----------
+        promise, threshold : float or None
+            What was asked for.
+        """
+        if promise is None:
+            return threshold
+        if threshold is not None:
+            raise HTTPException(422, "Give promise or threshold, not both.")
+        if not self.card.needed.size:
+            raise HTTPException(
+                422,
+                "The model has no hedge, so nothing can be promised. Set it with skh2edl "
+                "calibrate, or give a threshold.",
+            )
+        found = threshold_for(self.card.needed, promise)
+        if math.isinf(found):
+            n_images = self.card.needed.size
+            raise HTTPException(
+                422,
+                f"The hedge was set on {n_images} images, with which at most "
+                f"{n_images / (n_images + 1):.3f} can be promised, got {promise:g}.",
+            )
+        return found
+
+    def predict(self, uploads: Sequence[Upload], threshold: float | None) -> list[Answer]:
+        """Answer some images.
+
+        Parameters
+        ----------
+        uploads : sequence of Upload
+            The files.
+        threshold : float or None
+            For hedged answers.
+        """
+        source = UploadSource(uploads, self.limits.max_pixels)
+        with self._lock:
+            raw = read_answers(self.estimator, source)
+        answers = []
+        for row, upload in enumerate(uploads):
+            if not raw.readable[row]:
+                answers.append(Answer(name=upload.name, error=source.problem(row)))
+                continue
+            # A copy: a view would keep the numbers of the whole batch alive.
+            leaves = raw.leaf_probability[row].copy()
+            opinion = None if raw.opinion is None else raw.opinion[[row]]
+            answers.append(self._keep(Kept(self.tree, leaves, opinion, upload.name), threshold))
+        return answers
+
+    def _keep(self, kept: Kept, threshold: float | None) -> Answer:
+        return answer_view(kept, self.keeper.add(kept), threshold)
+
+    def fuse(self, keys: Sequence[str], how: str | None, threshold: float | None) -> Answer:
+        """Answer once for several photographs of one subject.
+
+        Parameters
+        ----------
+        keys : sequence of str
+            Ids of the answers about them.
+        how : {"cumulative", "averaging"} or None
+            How to fuse.
+        threshold : float or None
+            For hedged answers.
+        """
+        if len(set(keys)) != len(keys):
+            raise HTTPException(422, "An answer is fused with others only once; an id is repeated.")
+        parts = [self._kept(key) for key in keys]
+        names = [part.name for part in parts]
+        if len(names) > _MOST_NAMES:
+            names = [*names[: _MOST_NAMES - 1], f"{len(names) - _MOST_NAMES + 1} more"]
+        name, n_images = " + ".join(names), sum(part.n_images for part in parts)
+        opinions = [part.opinion for part in parts if part.opinion is not None]
+        if not opinions:
+            if how == "cumulative":
+                raise HTTPException(
+                    422,
+                    "This model has no evidence to add up, only probabilities. Fuse with "
+                    "'averaging'.",
+                )
+            leaves = np.mean([part.leaf_probability for part in parts], axis=0)
+            return self._keep(Kept(self.tree, leaves, None, name, n_images), threshold)
+        first = opinions[0]
+        joined = type(first).from_evidence(
+            self.tree,
+            np.concatenate([opinion.evidence for opinion in opinions]),
+            first.base_rate,
+            first.prior_weight,
+        )
+        fused = joined.fuse(np.zeros(len(joined), dtype=np.int64), how or "cumulative")
+        leaves = fused.leaf_probability[0].astype(np.float64)
+        return self._keep(Kept(self.tree, leaves, fused, name, n_images), threshold)
+
+    def children(self, key: str, node: int, offset: int, limit: int) -> Children:
+        """Open a branch of an answer.
+
+        Parameters
+        ----------
+        key : str
+            Id of the answer.
+        node, offset, limit : int
+            Which node, how many children to leave out, and how many to return.
+        """
+        if not 0 <= node < self.tree.n_nodes:
+            raise HTTPException(
+                404, f"The tree has nodes 0 to {self.tree.n_nodes - 1}, and no node {node}."
+            )
+        return children_view(self._kept(key), int(self.tree.last_of_chain[node]), offset, limit)
+
+    def find(self, key: str, text: str, limit: int) -> Found:
+        """Look for classes by name.
+
+        Parameters
+        ----------
+        key : str
+            Id of an answer.
+        text : str
+            Part of a name.
+        limit : int
+            How many to return.
+        """
+        return found_view(self._kept(key), text, limit)
+
+    def _kept(self, key: str) -> Kept:
+        kept = self.keeper.get(key)
+        if kept is None:
+            raise HTTPException(
+                404, "This answer is no longer kept. Send the image again to get a new one."
+            )
+        return kept

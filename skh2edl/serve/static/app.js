@@ -1,0 +1,362 @@
+// The page: what is chosen, what is shown, and how sure an answer must be.
+
+import { ask, batches, fuse, newFused, newPhoto, predict, tableRow, withRenewal } from "./photos.js";
+import { OpinionTree } from "./tree.js";
+import { answerName, bar, count, glossary, hedged, legend, make, percent, save, share, threeNumbers, toCsv } from "./words.js";
+
+const by = (id) => document.getElementById(id);
+const photos = [];
+let model = null;
+let selected = null;
+let isSending = false;
+
+// How sure an answer must be -----------------------------------------------------------------
+
+function isPromise() {
+  return model.hedge !== null && document.querySelector("input[name=kind]:checked").value === "promise";
+}
+
+function chosenPromise() {
+  return model.hedge.promises[Number(by("slider").value)];
+}
+
+function threshold() {
+  return isPromise() ? chosenPromise().threshold : Number(by("slider").value) / 100;
+}
+
+function answerOf(answer) {
+  return hedged(answer.path, threshold());
+}
+
+function setUpSlider() {
+  const slider = by("slider");
+  slider.min = 0;
+  slider.step = 1;
+  if (isPromise()) {
+    const { promises } = model.hedge;
+    slider.max = promises.length - 1;
+    const at = promises.findIndex((each) => each.promise >= 0.9);
+    slider.value = at < 0 ? promises.length - 1 : at;
+  } else {
+    slider.max = 99;
+    slider.value = 50;
+  }
+}
+
+function sayHedge() {
+  const slider = by("slider");
+  let said;
+  let note;
+  if (isPromise()) {
+    const { promise, threshold: least } = chosenPromise();
+    said = percent(promise);
+    note = `Answers stop where the probability falls below ${share(least)}, a threshold from ${count(model.hedge.n_images, "held-out image", "held-out images")}. With it, ${percent(promise)} of the answers are right on average, for single photographs like those; not for each class.`;
+  } else {
+    said = `≥ ${threshold().toFixed(2)}`;
+    note = "Answers stop where the probability falls below this. ";
+    note += model.hedge === null
+      ? "Nothing is promised: the model file holds no held-out images; skh2edl calibrate adds them."
+      : "Nothing is promised about a threshold set by hand.";
+  }
+  by("sure").textContent = said;
+  slider.setAttribute("aria-valuetext", said);
+  slider.setAttribute("aria-label", isPromise() ? "Promised accuracy" : "Least probability");
+  by("hedge-note").textContent = note;
+}
+
+function onHedge() {
+  sayHedge();
+  for (const photo of photos) sayAnswer(photo);
+  if (!selected) return;
+  showAnswer(selected);
+  sayDetail(answerOf(selected.answer));
+}
+
+// The list of photographs --------------------------------------------------------------------
+
+function picture(photo, kind) {
+  if (photo.parts !== null) return make("span", { class: `${kind} several` }, ...photo.parts.slice(0, 4).map((part) => picture(part, "part")));
+  const image = make("img", { class: kind, src: photo.url, alt: "", loading: "lazy", decoding: "async" });
+  image.addEventListener("error", () => image.replaceWith(make("span", { class: `${kind} none` }, "no preview")));
+  return image;
+}
+
+function addToList(photo) {
+  const said = make("span", { class: "said" });
+  const open = make("button", { type: "button", class: "open", on: { click: () => select(photo) } }, picture(photo, "thumb"), make("span", { class: "what" }, make("span", { class: "file soft small" }, photo.name), said));
+  const tick = make("input", { type: "checkbox", "aria-label": `Fuse ${photo.name}`, on: { change: () => { photo.isTicked = tick.checked; sayFusing(); } } });
+  const remove = make("button", { type: "button", class: "remove", "aria-label": `Remove ${photo.name}`, on: { click: () => drop(photo) } }, "×");
+  photo.item = make("li", {}, photo.parts === null ? make("label", { class: "tick" }, tick) : make("span", { class: "tick" }), open, remove);
+  photo.view = { said, tick, open };
+  by("list").append(photo.item);
+  sayAnswer(photo);
+}
+
+function sayAnswer(photo) {
+  const { said, tick } = photo.view;
+  tick.disabled = photo.answer === null;
+  said.classList.toggle("bad", photo.state === "failed");
+  if (photo.state === "failed") said.textContent = photo.problem;
+  else if (photo.answer === null) said.textContent = photo.state === "sending" ? "being read …" : "waiting …";
+  else {
+    const node = answerOf(photo.answer);
+    said.textContent = node.level === "nothing" ? answerName(node) : `${node.label}, ${share(node.probability)}`;
+  }
+}
+
+function sayFusing() {
+  const ticked = photos.filter((photo) => photo.isTicked && photo.answer !== null);
+  by("fuse").disabled = ticked.length < 2;
+  by("fuse").textContent = ticked.length < 2 ? "Fuse into one answer" : `Fuse ${ticked.length} into one answer`;
+  by("tools").hidden = !photos.length;
+}
+
+function drop(photo) {
+  const place = photos.indexOf(photo);
+  const hadFocus = photo.item.contains(document.activeElement);
+  photos.splice(place, 1);
+  photo.item.remove();
+  const next = photos[Math.min(place, photos.length - 1)] ?? null;
+  if (selected === photo) select(next);
+  if (hadFocus) (next ? next.view.open : by("pick")).focus();
+  release();
+  sayFusing();
+}
+
+// Pictures of what was removed are needed as long as a fused answer shows them.
+function release() {
+  const needed = new Set(photos.flatMap((photo) => [photo, ...(photo.parts ?? [])]));
+  for (const photo of everSeen) {
+    if (needed.has(photo) || photo.url === null) continue;
+    URL.revokeObjectURL(photo.url);
+    everSeen.delete(photo);
+  }
+}
+
+const everSeen = new Set();
+
+// Sending ------------------------------------------------------------------------------------
+
+function complain(message) {
+  by("problems").replaceChildren(make("p", { class: "bad" }, message));
+}
+
+async function add(files) {
+  const images = [...files];
+  if (!images.length) return;
+  by("problems").replaceChildren();
+  for (const file of images) {
+    const photo = newPhoto(file);
+    photos.push(photo);
+    everSeen.add(photo);
+    addToList(photo);
+  }
+  sayFusing();
+  if (!isSending) await send();
+}
+
+async function send() {
+  isSending = true;
+  try {
+    for (;;) {
+      const waiting = photos.filter((photo) => photo.state === "waiting");
+      if (!waiting.length) break;
+      for (const batch of batches(waiting, model.limits)) {
+        const here = batch.filter((photo) => photos.includes(photo));
+        if (!here.length) continue;
+        for (const photo of here) { photo.state = "sending"; sayAnswer(photo); }
+        sayProgress();
+        try {
+          await predict(here);
+        } catch (problem) {
+          for (const photo of here) { photo.state = "failed"; photo.problem = problem.message; }
+          complain(problem.message);
+        }
+        for (const photo of here) sayAnswer(photo);
+        if (selected === null) {
+          const first = here.find((photo) => photo.answer !== null && photos.includes(photo));
+          if (first) select(first);
+        }
+        sayFusing();
+      }
+      for (const photo of waiting) if (photo.state === "failed") sayAnswer(photo);
+    }
+  } finally {
+    isSending = false;
+    sayProgress();
+  }
+}
+
+function sayProgress() {
+  const own = photos.filter((photo) => photo.parts === null);
+  const done = own.filter((photo) => photo.state === "done" || photo.state === "failed").length;
+  const failed = own.filter((photo) => photo.state === "failed").length;
+  let text = "";
+  if (done < own.length) text = `${done} of ${own.length} answered`;
+  else if (own.length) text = `${count(own.length - failed, "photograph", "photographs")} answered`;
+  if (failed) text += `, ${failed} could not be used`;
+  by("progress").textContent = text;
+}
+
+async function fuseTicked() {
+  const parts = photos.filter((photo) => photo.isTicked && photo.answer !== null);
+  const how = model.is_evidential ? by("how").value : "averaging";
+  by("problems").replaceChildren();
+  by("fuse").disabled = true;
+  try {
+    // Any of the parts may have been forgotten; asking for the root says so.
+    for (const part of parts) await withRenewal(part, (id) => ask(`api/children?answer=${encodeURIComponent(id)}&limit=1`));
+    const fused = newFused(parts, how, await fuse(parts, how));
+    photos.push(fused);
+    for (const part of parts) { part.isTicked = false; part.view.tick.checked = false; }
+    addToList(fused);
+    select(fused);
+    by("headline").focus();
+  } catch (problem) {
+    complain(problem.message);
+  }
+  sayFusing();
+}
+
+// One answer ---------------------------------------------------------------------------------
+
+const tree = new OpinionTree(
+  by("tree"),
+  async (node, offset, limit) => {
+    try {
+      return await withRenewal(selected, (id) => ask(`api/children?answer=${encodeURIComponent(id)}&node=${node}&offset=${offset}&limit=${limit}`));
+    } catch (problem) {
+      complain(problem.message);
+      return null;
+    }
+  },
+  (node) => sayDetail(node),
+);
+
+function select(photo) {
+  if (selected) selected.view.open.removeAttribute("aria-current");
+  selected = photo?.answer ? photo : null;
+  by("empty").hidden = selected !== null;
+  by("shown").hidden = selected === null;
+  if (!selected) {
+    if (photo?.state === "failed") complain(photo.problem);
+    return;
+  }
+  selected.view.open.setAttribute("aria-current", "true");
+  const { answer } = selected;
+  by("pictures").replaceChildren(picture(selected, "shot"));
+  const names = answer.n_images === 1 ? answer.name : `${answer.n_images} photographs fused: ${answer.name}`;
+  by("of").textContent = names;
+  by("explanation").textContent = answer.explanation;
+  by("find").value = "";
+  by("found").hidden = true;
+  tree.show(answer.path[0], answer.tree, answerOf(answer).node);
+  showAnswer(selected);
+  sayDetail(answerOf(answer));
+}
+
+function showAnswer(photo) {
+  const { answer } = photo;
+  const node = answerOf(answer);
+  const leaf = answer.path[answer.path.length - 1];
+  by("headline").textContent = answerName(node);
+  const level = node.level === "nothing" ? "every class is possible" : node.level.replaceAll("_", " ");
+  by("numbers").replaceChildren(make("strong", {}, level), node.level === "nothing" ? "" : `: ${threeNumbers(node)}`);
+  let finest = "";
+  if (node.node !== leaf.node) finest = `Made to name a leaf: ${leaf.label}, ${share(leaf.probability)}. `;
+  if (answer.n_images > 1 && isPromise()) finest += "The promise was set on single photographs; of fused ones it says nothing.";
+  by("finest").textContent = finest;
+  tree.mark(node.node);
+}
+
+function sayDetail(node) {
+  const parts = [make("strong", {}, node.name), `: ${threeNumbers(node)}`];
+  if (node.n_children && node.mass !== null) parts.push(`; ${share(node.mass)} stops here, vacuity ${share(node.vacuity)}`);
+  if (node.n_leaves > 1) parts.push(`; ${count(node.n_leaves, "leaf", "leaves")}`);
+  by("detail").replaceChildren(...parts);
+}
+
+let lastSearch = 0;
+
+async function find() {
+  const text = by("find").value.trim();
+  lastSearch += 1;
+  const own = lastSearch;
+  if (!text || !selected) { by("found").hidden = true; return; }
+  await new Promise((done) => { setTimeout(done, 200); });
+  if (own !== lastSearch) return;
+  try {
+    const found = await withRenewal(selected, (id) => ask(`api/find?answer=${encodeURIComponent(id)}&text=${encodeURIComponent(text)}&limit=12`));
+    if (own !== lastSearch) return;
+    const rows = found.nodes.map((node) => make(
+      "li",
+      { tabindex: 0, on: { focus: () => sayDetail(node), mouseover: () => sayDetail(node) }, "aria-label": `${node.name}, ${threeNumbers(node)}` },
+      make("div", { class: "row" }, make("span", { class: "name" }, make("span", { class: "text" }, node.name, node.place ? make("span", { class: "soft small" }, ` in ${node.place}`) : null)), bar(node), make("span", { class: "number" }, share(node.probability))),
+    ));
+    const rest = found.total - found.nodes.length;
+    const note = found.total === 0 ? "No class has that in its name." : rest > 0 ? `and ${count(rest, "other", "others")}` : "";
+    by("found").replaceChildren(make("ul", { class: "flat" }, ...rows), make("p", { class: "soft small", role: "status" }, note));
+    by("found").hidden = false;
+  } catch (problem) {
+    complain(problem.message);
+  }
+}
+
+// Start --------------------------------------------------------------------------------------
+
+function download(kind) {
+  const rows = photos.map((photo) => tableRow(photo, answerOf, model));
+  if (kind === "csv") { save(toCsv(rows), "text/csv", "answers.csv"); return; }
+  const hedge = isPromise() ? { promise: chosenPromise().promise, threshold: threshold() } : { promise: null, threshold: threshold() };
+  const content = { model: model.name, method: model.method, skh2edl: model.version, ...hedge, answers: rows };
+  save(`${JSON.stringify(content, null, 1)}\n`, "application/json", "answers.json");
+}
+
+function listen() {
+  by("pick").addEventListener("change", (event) => { add(event.target.files); event.target.value = ""; });
+  const area = document.documentElement;
+  area.addEventListener("dragover", (event) => { event.preventDefault(); by("drop").classList.add("over"); });
+  area.addEventListener("dragleave", (event) => { if (!event.relatedTarget) by("drop").classList.remove("over"); });
+  area.addEventListener("drop", (event) => { event.preventDefault(); by("drop").classList.remove("over"); add(event.dataTransfer.files); });
+  document.addEventListener("paste", (event) => { add([...event.clipboardData.files].filter((file) => file.type.startsWith("image/"))); });
+  by("slider").addEventListener("input", onHedge);
+  for (const radio of document.querySelectorAll("input[name=kind]")) radio.addEventListener("change", () => { setUpSlider(); onHedge(); });
+  by("fuse").addEventListener("click", fuseTicked);
+  by("csv").addEventListener("click", () => download("csv"));
+  by("json").addEventListener("click", () => download("json"));
+  by("clear").addEventListener("click", () => { for (const photo of [...photos]) drop(photo); by("problems").replaceChildren(); sayProgress(); });
+  by("find").addEventListener("input", find);
+}
+
+function levels() {
+  const names = model.tree.levels;
+  if (names[0] === "level_1" || names.length === 1) return count(names.length, "level", "levels");
+  return `the levels ${names.map((name) => name.replaceAll("_", " ")).join(" › ")}`;
+}
+
+async function start() {
+  try {
+    model = await ask("api/model");
+  } catch (problem) {
+    by("summary").textContent = problem.message;
+    return;
+  }
+  document.title = `${model.name} · skh2edl`;
+  by("title").textContent = model.name;
+  by("summary").textContent = `${model.method}: ${count(model.tree.n_leaves, "leaf", "leaves")} on ${levels()}.`;
+  by("limits").textContent = `At most ${model.limits.max_bytes / 1e6} MB and ${(model.limits.max_pixels / 1e6).toFixed(0)} megapixels each.`;
+  by("kinds").hidden = model.hedge === null;
+  by("how-label").hidden = !model.is_evidential;
+  by("fuse-note").textContent = model.is_evidential ? "Tick two or more." : "Tick two or more; the mean of their probabilities is taken.";
+  by("h-tree").textContent = model.is_evidential ? "The opinion on the tree" : "The probabilities on the tree";
+  by("legend").replaceChildren(...legend(model.is_evidential));
+  by("words").replaceChildren(...glossary(model.is_evidential));
+  const facts = { ...model.notes, "made with": `skh2edl ${model.version}` };
+  by("about").replaceChildren(...Object.entries(facts).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+  setUpSlider();
+  sayHedge();
+  listen();
+  document.documentElement.dataset.ready = "true";
+}
+
+start();

@@ -1,0 +1,140 @@
+// Photographs on their way: sent a few at a time, answered, fused, and written to a table.
+
+const AT_ONCE = 4;
+
+export class Problem extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export async function ask(path, options) {
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch {
+    throw new Problem("The server does not answer. Is it still running?", 0);
+  }
+  let content = null;
+  try {
+    content = await response.json();
+  } catch {
+    throw new Problem(`The server answered with ${response.status} and no explanation.`, response.status);
+  }
+  if (!response.ok) throw new Problem(content.error ?? `Error ${response.status}`, response.status);
+  return content;
+}
+
+export function askJson(path, content) {
+  return ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(content) });
+}
+
+let lastKey = 0;
+
+export function newPhoto(file) {
+  lastKey += 1;
+  return { key: lastKey, file, url: URL.createObjectURL(file), name: file.name || "image", state: "waiting", answer: null, problem: null, isTicked: false, parts: null };
+}
+
+export function newFused(parts, how, answer) {
+  lastKey += 1;
+  return { key: lastKey, file: null, url: null, name: answer.name, state: "done", answer, problem: null, isTicked: false, parts, how };
+}
+
+// Groups that fit the server's limits; a photograph that cannot fit at all gets its problem here.
+export function* batches(photos, limits) {
+  const most = limits.max_bytes - 10000; // names and boundaries take room too
+  let batch = [];
+  let size = 0;
+  for (const photo of photos) {
+    if (photo.file.size > most) {
+      photo.state = "failed";
+      photo.problem = `${photo.name} has ${(photo.file.size / 1e6).toFixed(1)} MB, and at most ${limits.max_bytes / 1e6} MB can be sent.`;
+      continue;
+    }
+    if (batch.length >= Math.min(AT_ONCE, limits.max_files) || size + photo.file.size > most) {
+      if (batch.length) yield batch;
+      batch = [];
+      size = 0;
+    }
+    batch.push(photo);
+    size += photo.file.size;
+  }
+  if (batch.length) yield batch;
+}
+
+export async function predict(batch) {
+  const form = new FormData();
+  for (const photo of batch) form.append("files", photo.file, photo.name);
+  const { answers } = await ask("api/predict", { method: "POST", body: form });
+  batch.forEach((photo, place) => {
+    const answer = answers[place];
+    photo.state = answer.error === null ? "done" : "failed";
+    photo.problem = answer.error;
+    photo.answer = answer.error === null ? answer : null;
+  });
+}
+
+export function fuse(parts, how) {
+  return askJson("api/fuse", { answers: parts.map((part) => part.answer.id), how });
+}
+
+// The server forgets after a while; whoever has the photographs can ask again.
+export async function renew(photo) {
+  if (photo.parts === null) {
+    const kept = photo.answer;
+    await predict([photo]);
+    if (photo.state === "failed") {
+      photo.state = "done";
+      photo.answer = kept;
+      throw new Problem(photo.problem, 0);
+    }
+    return;
+  }
+  for (const part of photo.parts) await renew(part);
+  photo.answer = await fuse(photo.parts, photo.how);
+}
+
+export async function withRenewal(photo, act) {
+  try {
+    return await act(photo.answer.id);
+  } catch (problem) {
+    if (problem.status !== 404) throw problem;
+    await renew(photo);
+    return act(photo.answer.id);
+  }
+}
+
+const rounded = (value) => (value === null || value === undefined ? null : +value.toFixed(6));
+
+function columns(name, label, node, isEvidential) {
+  const row = { [name]: label, [`${name}_probability`]: rounded(node.probability) };
+  if (isEvidential) {
+    row[`${name}_belief`] = rounded(node.belief);
+    row[`${name}_plausibility`] = rounded(node.plausibility);
+  }
+  return row;
+}
+
+const RESERVED = new Set(["image", "images", "leaf", "hedged", "hedged_level", "nonspecificity", "error"]);
+
+// The columns of `skh2edl predict`.
+export function tableRow(photo, answerOf, model) {
+  if (photo.answer === null) return { image: photo.name, error: photo.problem ?? "not answered" };
+  const { answer } = photo;
+  const isEvidential = model.is_evidential;
+  const leaf = answer.path[answer.path.length - 1];
+  const row = { image: photo.name, images: answer.n_images, ...columns("leaf", leaf.label, leaf, isEvidential) };
+  for (const level of answer.levels.slice(0, -1)) {
+    const name = RESERVED.has(level.level) ? `level_${level.level}` : level.level;
+    Object.assign(row, columns(name, level.label, level, isEvidential));
+  }
+  const node = answerOf(answer);
+  Object.assign(row, columns("hedged", node.label, node, isEvidential), { hedged_level: node.level });
+  if (isEvidential) {
+    row.nonspecificity = rounded(answer.nonspecificity);
+    for (const stop of answer.stops) row[`belief_stops_at_${stop.level}`] = rounded(stop.mass);
+  }
+  return { ...row, error: null };
+}

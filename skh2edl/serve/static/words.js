@@ -1,0 +1,112 @@
+// How numbers and names are written, and how elements are made: text is always text, never markup.
+
+export function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name === "class") element.className = value;
+    else if (name === "on") for (const [event, act] of Object.entries(value)) element.addEventListener(event, act);
+    else if (name === "hidden" || name === "disabled" || name === "checked") element[name] = value;
+    else if (value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+export function share(value) {
+  if (value > 0 && value < 0.005) return "<0.01";
+  if (value < 1 && value > 0.995) return ">0.99";
+  return value.toFixed(2);
+}
+
+export function percent(value) {
+  return `${+(100 * value).toFixed(1)} %`;
+}
+
+export function count(number, one, many) {
+  return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+}
+
+// "nothing" is said of the whole tree, which is always right and never helps.
+export function answerName(node) {
+  return node.level === "nothing" ? "No answer is sure enough" : node.label;
+}
+
+export function threeNumbers(node) {
+  if (node.belief === null) return `probability ${share(node.probability)}`;
+  return `belief ${share(node.belief)}, probability ${share(node.probability)}, plausibility ${share(node.plausibility)}`;
+}
+
+// The rule of the hedge: down the path while the next node is probable enough.
+export function hedged(path, threshold) {
+  let answer = path[0];
+  for (const node of path.slice(1)) {
+    if (node.probability < threshold) break;
+    answer = node;
+  }
+  return answer;
+}
+
+export function bar(node) {
+  const track = make("span", { class: "bar", "aria-hidden": "true" });
+  const piece = (kind, from, to) => {
+    const part = make("i", { class: kind });
+    part.style.left = `${100 * from}%`;
+    part.style.width = `${100 * Math.max(to - from, 0)}%`;
+    track.append(part);
+  };
+  if (node.belief === null) {
+    piece("belief", 0, node.probability);
+    return track;
+  }
+  piece("belief", 0, node.belief);
+  piece("doubt", node.belief, node.plausibility);
+  const mark = make("i", { class: "mark" });
+  mark.style.left = `${Math.min(100 * node.probability, 99)}%`;
+  track.append(mark);
+  return track;
+}
+
+const WORDS = {
+  probability: "What the model would bet on a class; the hedge compares it with what is needed.",
+};
+const OPINION_WORDS = {
+  belief: "What the evidence commits to a class. The blue part of a bar.",
+  plausibility: "What is not committed against it: belief and all that stops above. The end of the orange part. The probability (black line) lies between the two by construction; they are no confidence interval.",
+  "stops here": "Belief that came as far as this class and no further. It is not committed to anything finer, and it is no chance of error.",
+  vacuity: "The share of belief that the decision at a class left open. Not a probability of error, not a measure of missing data, and not comparable between classes with different numbers of children.",
+};
+
+export function glossary(isEvidential) {
+  const words = isEvidential ? { ...OPINION_WORDS, ...WORDS } : WORDS;
+  return Object.entries(words).flatMap(([word, said]) => [make("dt", {}, word), make("dd", {}, said)]);
+}
+
+export function legend(isEvidential) {
+  const item = (kind, text) => make("span", {}, make("i", { class: `swatch ${kind}` }), ` ${text}`);
+  if (!isEvidential) return [item("belief", "probability")];
+  return [item("belief", "belief"), item("doubt", "up to plausibility"), item("mark", "probability")];
+}
+
+// A spreadsheet takes a cell that begins like this for a formula.
+const FORMULA = /^[=+\-@\t\r]/;
+
+function csvCell(value) {
+  if (value === null || value === undefined) return "";
+  if (typeof value === "number") return String(value);
+  const text = FORMULA.test(value) ? `'${value}` : String(value);
+  return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+export function toCsv(rows) {
+  const columns = [...new Set(rows.flatMap((row) => Object.keys(row)))].filter((name) => name !== "error");
+  columns.push("error");
+  const lines = rows.map((row) => columns.map((name) => csvCell(row[name])).join(","));
+  return `${[columns.map(csvCell).join(","), ...lines].join("\n")}\n`;
+}
+
+export function save(text, type, name) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  const link = make("a", { href: url, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
+}

@@ -1,0 +1,340 @@
+"""The page in a browser: by mouse, by keyboard, on a phone, in the dark, with a large tree."""
+
+import csv
+import json
+import os
+import shutil
+import time
+import urllib.request
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from serve_cases import HOSTILE, Running, large_app, picture, write_baseline, write_model
+
+from skh2edl.serve import Limits, create_app
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+DRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    BROWSER is None or DRIVER is None,
+    reason="needs Chromium and its driver (Debian: apt-get install chromium chromium-driver)",
+)
+
+
+class Page:
+    """What a person does with the page."""
+
+    def __init__(self, driver, url):
+        self.driver, self.url = driver, url
+        driver.get(url)
+        self.until(lambda: self.css("html[data-ready]"))
+
+    def css(self, selector):
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def __getitem__(self, name):
+        return self.driver.find_element(By.ID, name)
+
+    def until(self, condition, seconds=20):
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, f"waited {seconds} s in vain"
+            time.sleep(0.02)
+
+    def send(self, *files):
+        before = len(self.said())
+        self["pick"].send_keys("\n".join(map(str, files)))
+        self.until(lambda: len(self.said()) == before + len(files))
+        self.until(lambda: not [text for text in self.said() if "…" in text])
+
+    def said(self):
+        return [element.text for element in self.css("#list .said")]
+
+    def run(self, script, *arguments):
+        return self.driver.execute_script(f"return {script}", *arguments)
+
+    def slide(self, value):
+        self.run(
+            "(s => { s.value = arguments[0]; s.dispatchEvent(new Event('input')) })"
+            "(document.getElementById('slider'))",
+            value,
+        )
+
+    def rows(self):
+        """Visible rows of the tree."""
+        return [row for row in self.css("#tree [role=treeitem]") if row.is_displayed()]
+
+    def row(self, name):
+        return next(r for r in self.rows() if r.get_attribute("aria-label").startswith(name + ","))
+
+    def press(self, *keys):
+        for key in keys:
+            self.driver.switch_to.active_element.send_keys(key)
+
+    def focused(self):
+        return (self.driver.switch_to.active_element.get_attribute("aria-label") or "").split(",")[
+            0
+        ]
+
+    def ask(self, path, **query):
+        text = "&".join(f"{name}={value}" for name, value in query.items())
+        with urllib.request.urlopen(f"{self.url}{path}?{text}", timeout=20) as response:
+            return json.load(response)
+
+    def predict(self, file, promise):
+        """Ask the API, as a script would."""
+        head = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\n'
+        request = urllib.request.Request(
+            f"{self.url}api/predict?promise={promise}",
+            data=head + file.read_bytes() + b"\r\n--x--\r\n",
+            headers={"Content-Type": "multipart/form-data; boundary=x"},
+        )
+        with urllib.request.urlopen(request, timeout=20) as response:
+            return json.load(response)["answers"][0]
+
+    def media(self, width=1200, height=900, dark=False):
+        self.driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500},
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    folder = tmp_path_factory.mktemp("browser")
+    flags = [
+        "--headless=new",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        f"--user-data-dir={folder}",
+    ]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        flags.append("--no-sandbox")  # Chromium refuses to run as root with it
+    for flag in flags:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    # The path of the driver is given, so that selenium does not look for one to download.
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    for number, label in enumerate([("red", "pink"), "pink", HOSTILE]):
+        (folder / f"{number}.png").write_bytes(picture(label, seed=70 + number))
+    (folder / "notes.png").write_bytes(b"no image")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    path = write_model(tmp_path_factory.mktemp("page") / "colours.safetensors")
+    # Little room: the server forgets an answer when the next few come.
+    with Running(create_app(path, limits=Limits(max_kept_mb=0.0055))) as url:
+        yield url
+
+
+@pytest.fixture
+def page(driver, url):
+    page = Page(driver, url)
+    page.media()
+    yield page
+    # No error in the console, also none of the content security policy.
+    serious = [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
+    assert [entry for entry in serious if "404" not in entry["message"]] == []
+
+
+def test_a_photograph_is_answered_and_the_slider_makes_the_answer_safer(page, photos):
+    page.send(photos / "0.png")
+    assert page["shown"].is_displayed()
+    promises = page.ask("api/model")["hedge"]["promises"]
+    seen = []
+    for place in [*range(0, len(promises), 10), len(promises) - 1]:
+        page.slide(place)
+        promise = promises[place]["promise"]
+        answer = page.predict(photos / "0.png", promise)["hedged"]
+        sure = answer["label"] if answer["level"] != "nothing" else "No answer is sure enough"
+        assert page["headline"].text == sure
+        assert page.said()[0].startswith(sure)
+        assert page["sure"].text == f"{100 * promise:g} %"
+        marked = [r for r in page.rows() if "the answer" in r.get_attribute("aria-label")]
+        assert [row.get_attribute("data-node") for row in marked] == [str(answer["node"])]
+        seen.append(sure)
+    page.driver.find_element(By.CSS_SELECTOR, "input[value=threshold]").click()
+    page.slide(0)
+    assert page["headline"].text == page.predict(photos / "0.png", 0.5)["path"][-1]["label"]
+    page.slide(99)
+    assert page["sure"].text == "≥ 0.99"
+    assert "Nothing is promised" in page["hedge-note"].text
+    assert len({*seen, page["headline"].text}) >= 3
+
+
+def test_names_are_text_and_never_markup(page, photos):
+    page.send(photos / "2.png")
+    page.slide(0)
+    names = [row.text for row in page.css("#tree .text")]
+    assert HOSTILE in names
+    assert page.css("#tree img") == page.css("#found img") == []
+    page["find"].send_keys("onerror")
+    page.until(lambda: page["found"].is_displayed())
+    assert HOSTILE in page["found"].text
+    assert page.css("#found img") == []
+    assert "owned" not in page.driver.title
+
+
+def test_the_tree_is_walked_by_keyboard(page, photos):
+    page.send(photos / "0.png")
+    root = page.rows()[0]
+    page.run("arguments[0].focus()", page["find"])
+    page.press(Keys.TAB)
+    assert page.focused() == "root"
+    outline = page.run("getComputedStyle(arguments[0].firstElementChild).outlineStyle", root)
+    assert outline == "solid"
+    page.press(Keys.ARROW_DOWN)
+    first = page.focused()
+    assert first in ("warm", "cold")
+    assert first in page["detail"].text
+    assert "belief" in page["detail"].text
+    page.press(Keys.ARROW_UP, Keys.ARROW_LEFT)
+    assert root.get_attribute("aria-expanded") == "false"
+    assert len(page.rows()) == 1
+    page.press(Keys.ARROW_RIGHT)
+    assert root.get_attribute("aria-expanded") == "true"
+    page.press(Keys.ARROW_RIGHT)
+    assert page.focused() == first
+    page.press(Keys.ARROW_LEFT, Keys.ARROW_LEFT)
+    assert page.focused() == "root"
+    page.press(Keys.END)
+    assert page.focused() == page.rows()[-1].get_attribute("aria-label").split(",")[0]
+    page.press(Keys.HOME, "c")
+    assert page.focused() == "cold"
+    is_open = page.row("cold").get_attribute("aria-expanded")
+    page.press(Keys.ENTER)
+    page.until(lambda: page.row("cold").get_attribute("aria-expanded") != is_open)
+    levels = {row.get_attribute("aria-level") for row in page.rows()}
+    assert levels <= {"1", "2", "3", "4"}
+    # One stop for the whole tree.
+    assert len(page.css('#tree [tabindex="0"]')) == 1
+
+
+def test_two_photographs_are_fused_even_after_the_server_forgot_them(page, photos):
+    page.send(photos / "0.png", photos / "1.png")
+    page.send(*[photos / "2.png"] * 6)
+    assert not page["fuse"].is_enabled()
+    for tick in page.css(".tick input")[:2]:
+        tick.click()
+    page["fuse"].click()
+    page.until(lambda: len(page.said()) == 9)
+    assert page["of"].text == "2 photographs fused: 0.png + 1.png"
+    assert page.driver.switch_to.active_element == page["headline"]
+    assert "of fused ones it says nothing" in page["finest"].text
+    assert len(page.css("#pictures .part")) == 2
+
+
+def test_a_file_that_is_no_image_says_so_beside_the_others(page, photos):
+    page.send(photos / "notes.png", photos / "0.png")
+    assert "none of the formats" in page.said()[0]
+    assert page["progress"].text == "1 photograph answered, 1 could not be used"
+    assert page["of"].text == "0.png"
+    page.css(".remove")[0].click()
+    assert len(page.said()) == 1
+
+
+def test_all_answers_are_downloaded_as_they_are_shown(page, photos, tmp_path):
+    page.driver.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
+    )
+    page.send(photos / "0.png", photos / "notes.png", photos / "2.png")
+    page.slide(45)
+    page["csv"].click()
+    page["json"].click()
+    page.until(lambda: {p.name for p in tmp_path.iterdir()} == {"answers.csv", "answers.json"})
+    page.until(lambda: (tmp_path / "answers.json").stat().st_size > 0)
+    with (tmp_path / "answers.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    record = json.loads((tmp_path / "answers.json").read_text(encoding="utf-8"))
+    assert record["promise"] == 0.95
+    assert record["threshold"] == 0.95
+    assert [row["image"] for row in rows] == ["0.png", "notes.png", "2.png"]
+    assert "none of the formats" in rows[1]["error"]
+    assert rows[0]["error"] == ""
+    for row, kept in zip(rows, record["answers"], strict=True):
+        assert float(row["leaf_probability"] or 0) == (kept.get("leaf_probability") or 0)
+    assert {"level_1", "level_2_belief", "hedged_level", "belief_stops_at_root"} <= rows[0].keys()
+    for row, said in zip(rows, page.said(), strict=True):
+        if not row["error"] and row["hedged_level"] != "nothing":
+            assert said.startswith(row["hedged"])
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen(page, photos):
+    page.media(width=360, height=740)
+    page.send(photos / "2.png")
+    assert page.run("document.documentElement.scrollWidth") == 360
+    for name in ("drop", "hedge", "shown", "tools"):
+        box = page[name].rect
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 360
+    assert page["shown"].rect["y"] < page["tools"].rect["y"]
+    for row in page.rows()[:5]:
+        assert row.find_element(By.CSS_SELECTOR, ".bar").rect["width"] > 60
+
+
+def luminance(colour):
+    channels = [int(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_stands_out_in_the_light_and_in_the_dark(page, photos, dark):
+    page.media(dark=dark)
+    page.send(photos / "0.png")
+    behind = luminance(page.run("getComputedStyle(document.body).backgroundColor"))
+    assert (behind < 0.1) is dark
+    for selector in ("#headline", "#hedge-note", "#tree .number", "summary", "footer"):
+        colour = page.run("getComputedStyle(document.querySelector(arguments[0])).color", selector)
+        low, high = sorted([behind, luminance(colour)])
+        assert (high + 0.05) / (low + 0.05) >= 4.5  # WCAG 2 AA
+
+
+def test_a_model_without_opinions_shows_probabilities_only(driver, photos, tmp_path):
+    with Running(create_app(write_baseline(tmp_path / "flat.safetensors"))) as url:
+        page = Page(driver, url)
+        page.send(photos / "0.png", photos / "1.png")
+        assert "belief" not in page["shown"].text
+        assert not page["kinds"].is_displayed()
+        assert "Nothing is promised" in page["hedge-note"].text
+        page.slide(99)
+        assert page["headline"].text in ("No answer is sure enough", "warm", "reds", "red", "pink")
+        for tick in page.css(".tick input"):
+            tick.click()
+        page["fuse"].click()
+        page.until(lambda: len(page.said()) == 3)
+
+
+def test_ten_thousand_leaves_are_opened_as_far_as_asked(driver, photos, monkeypatch):
+    with Running(large_app(monkeypatch)) as url:
+        page = Page(driver, url)
+        page.send(photos / "0.png")
+        assert "10,000 leaves" in page["summary"].text
+        n_rows = len(page.css("#tree [role=treeitem]"))
+        assert 5 < n_rows < 60
+        more = page.css("#tree li.more")[0]
+        page.run("arguments[0].focus()", more)
+        page.press(Keys.ENTER)
+        page.until(lambda: len(page.css("#tree [role=treeitem]")) > n_rows)
+        assert len(page.css("#tree [role=treeitem]")) <= n_rows + 25
+        assert page.focused()
+        page["find"].send_keys("species 19.49.9")
+        page.until(lambda: page.css("#found li"))
+        assert "in family 19 > genus 19.49" in page["found"].text
