@@ -82,6 +82,8 @@ def test_ci_lints_and_checks_types_before_the_tests():
         "ruff check",
         "ruff format --check",
         "mypy",
+        'pip install --quiet -e ".[docs,test]"',
+        'sphinx-build -W -q -b html docs "$environment/docs"',
         f"bash -c '{TEST_COMMAND}'",
     ]
 
