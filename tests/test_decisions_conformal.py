@@ -182,6 +182,15 @@ def test_with_a_promise_for_each_class_the_node_is_over_the_set():
         assert TREE.last_of_chain[common[0]] == TREE.last_of_chain[TREE.node(node)]
 
 
+def test_labels_above_the_classes_belong_to_none_of_them():
+    stated, truth = population(400)
+    options = {"conditional_on": "family", "alpha": 0.2}
+    known = conformal(stated[:300], truth[:300], **options)
+    labels = truth.copy()
+    labels[300:] = TREE.node("a")
+    np.testing.assert_array_equal(conformal(stated, labels, **options).threshold_, known.threshold_)
+
+
 def test_pooled_classes_have_an_approximate_promise():
     stated, truth = population(150)
     pooled = conformal(stated, truth, conditional_on="leaf", small_classes="pool", alpha=0.06)

@@ -177,6 +177,15 @@ def test_labels_that_stop_early_make_answers_careful_and_keep_them_true():
     assert clf.n_calibration_ == 3000 - np.sum(hard & (TREE.n_children[labels] > 0))
 
 
+def test_labels_above_the_subtrees_belong_to_none_of_them():
+    stated, truth = population(400)
+    options = {"subtrees": "family", "subtrees_of": "truth", "target_accuracy": 0.8}
+    known = hedged(stated[:300], truth[:300], **options)
+    labels = truth.copy()
+    labels[300:] = TREE.node("a")
+    np.testing.assert_array_equal(hedged(stated, labels, **options).threshold_, known.threshold_)
+
+
 # What is answered ----------------------------------------------------------------------------
 
 
