@@ -1,7 +1,9 @@
 """A small model of coloured pictures and a server of it, for the tests of the page and its API."""
 
 import io
+import json
 import threading
+import urllib.request
 from types import SimpleNamespace
 
 import numpy as np
@@ -92,6 +94,19 @@ def large_app(monkeypatch):
     monkeypatch.setattr("skh2edl.serve.service.read_answers", read)
     model = SimpleNamespace(taxonomy_=tree, predict_hyper_opinion=None)
     return build(Service(model, ModelCard(), "species", Limits()), ["localhost"])
+
+
+def send(url, content, **query):
+    """Send one image to a running server, as a script would, and return its answer."""
+    text = "&".join(f"{name}={value}" for name, value in query.items())
+    head = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\n'
+    request = urllib.request.Request(
+        f"{url}api/predict?{text}",
+        data=head + content + b"\r\n--x--\r\n",
+        headers={"Content-Type": "multipart/form-data; boundary=x"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return json.load(response)["answers"][0]
 
 
 class Running:

@@ -13,13 +13,25 @@ import tempfile
 import time
 import urllib.request
 import zlib
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
-from serve_cases import HOSTILE, TREE, large_app, picture, write_baseline, write_model
+from serve_cases import (
+    COLOURS,
+    HOSTILE,
+    TREE,
+    Running,
+    large_app,
+    picture,
+    send,
+    write_baseline,
+    write_model,
+)
 from typer.testing import CliRunner
 
 from skh2edl import H2EDLClassifier, HyperOpinion, load_model
@@ -178,6 +190,14 @@ def test_a_model_without_opinions_shows_probabilities_only(baseline):
         if node["n_children"] == 0:
             mean = (leaves[0][node["label"]] + leaves[1][node["label"]]) / 2
             assert node["probability"] == pytest.approx(mean)
+
+
+def test_requests_at_the_same_time_do_not_mix(client, model):
+    contents = [picture(label, seed, noise=60) for label in COLOURS for seed in range(2)]
+    one_by_one = [predict(client, content)[0]["path"] for content in contents]
+    with Running(create_app(model)) as url, ThreadPoolExecutor(8) as pool:
+        at_once = [answer["path"] for answer in pool.map(partial(send, url), contents)]
+    assert at_once == one_by_one
 
 
 def test_the_model_is_described(client):

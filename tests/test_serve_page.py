@@ -1,5 +1,6 @@
 """The page in a browser: by mouse, by keyboard, on a phone, in the dark, with a large tree."""
 
+import base64
 import csv
 import json
 import os
@@ -12,7 +13,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from serve_cases import HOSTILE, Running, large_app, picture, write_baseline, write_model
+from serve_cases import HOSTILE, Running, large_app, picture, send, write_baseline, write_model
 
 from skh2edl.serve import Limits, create_app
 
@@ -85,17 +86,6 @@ class Page:
         with urllib.request.urlopen(f"{self.url}{path}?{text}", timeout=20) as response:
             return json.load(response)
 
-    def predict(self, file, promise):
-        """Ask the API, as a script would."""
-        head = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\n'
-        request = urllib.request.Request(
-            f"{self.url}api/predict?promise={promise}",
-            data=head + file.read_bytes() + b"\r\n--x--\r\n",
-            headers={"Content-Type": "multipart/form-data; boundary=x"},
-        )
-        with urllib.request.urlopen(request, timeout=20) as response:
-            return json.load(response)["answers"][0]
-
     def media(self, width=1200, height=900, dark=False):
         self.driver.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
@@ -158,11 +148,12 @@ def test_a_photograph_is_answered_and_the_slider_makes_the_answer_safer(page, ph
     page.send(photos / "0.png")
     assert page["shown"].is_displayed()
     promises = page.ask("api/model")["hedge"]["promises"]
+    content = (photos / "0.png").read_bytes()
     seen = []
     for place in [*range(0, len(promises), 10), len(promises) - 1]:
         page.slide(place)
         promise = promises[place]["promise"]
-        answer = page.predict(photos / "0.png", promise)["hedged"]
+        answer = send(page.url, content, promise=promise)["hedged"]
         sure = answer["label"] if answer["level"] != "nothing" else "No answer is sure enough"
         assert page["headline"].text == sure
         assert page.said()[0].startswith(sure)
@@ -172,7 +163,7 @@ def test_a_photograph_is_answered_and_the_slider_makes_the_answer_safer(page, ph
         seen.append(sure)
     page.driver.find_element(By.CSS_SELECTOR, "input[value=threshold]").click()
     page.slide(0)
-    assert page["headline"].text == page.predict(photos / "0.png", 0.5)["path"][-1]["label"]
+    assert page["headline"].text == send(page.url, content)["path"][-1]["label"]
     page.slide(99)
     assert page["sure"].text == "≥ 0.99"
     assert "Nothing is promised" in page["hedge-note"].text
@@ -248,6 +239,28 @@ def test_a_file_that_is_no_image_says_so_beside_the_others(page, photos):
     assert page["of"].text == "0.png"
     page.css(".remove")[0].click()
     assert len(page.said()) == 1
+
+
+DROP = """
+const bytes = Uint8Array.from(atob(arguments[1]), c => c.charCodeAt(0));
+const data = new DataTransfer();
+data.items.add(new File([bytes], "dropped.png", {type: "image/png"}));
+const event = arguments[0] === "drop"
+  ? new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true})
+  : new ClipboardEvent("paste", {clipboardData: data, bubbles: true});
+document.getElementById("drop").dispatchEvent(event);
+"""
+
+
+@pytest.mark.parametrize("how", ["drop", "paste"])
+def test_photographs_can_be_dropped_and_pasted(page, photos, how):
+    content = base64.b64encode((photos / "2.png").read_bytes()).decode()
+    page.driver.execute_script(DROP, how, content)
+    page.until(lambda: page["shown"].is_displayed())
+    assert page["of"].text == "dropped.png"
+    page["clear"].click()
+    assert page.said() == []
+    assert page["empty"].is_displayed()
 
 
 def test_all_answers_are_downloaded_as_they_are_shown(page, photos, tmp_path):

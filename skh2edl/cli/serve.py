@@ -75,7 +75,7 @@ def serve(
     with listener:
         address, own_port = listener.getsockname()[:2]
         is_loopback = _is_loopback(address)
-        names = ["localhost", *(allow_host or [])]
+        names = ["localhost", host, *(allow_host or [])]
         if not is_loopback:
             names.append(socket.gethostname())
         application = _application(model, names, max_upload_mb, max_files)

@@ -108,7 +108,7 @@ class Guard:
         length = headers.get(b"content-length", [b"0"])[0]
         if not length.isdigit():
             return 400, "Content-Length must be a number."
-        if int(length) > self.max_bytes:
+        if len(length) > 15 or int(length) > self.max_bytes:
             return 413, self._too_large()
         return None
 

@@ -107,7 +107,7 @@ def _add_page(app: FastAPI) -> None:
             raise HTTPException(404, "There is no such file.")
         return Response(static[name], media_type=_STATIC[name])
 
-    app.add_api_route("/", index, include_in_schema=False)
+    app.add_api_route("/", index, methods=["GET", "HEAD"], include_in_schema=False)
     app.add_api_route("/static/{name}", file, include_in_schema=False)
 
 

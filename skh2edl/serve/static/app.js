@@ -1,6 +1,6 @@
 // The page: what is chosen, what is shown, and how sure an answer must be.
 
-import { ask, batches, fuse, newFused, newPhoto, predict, tableRow, withRenewal } from "./photos.js";
+import { ask, batches, filesOf, fuse, newFused, newPhoto, predict, tableRow, withRenewal } from "./photos.js";
 import { OpinionTree } from "./tree.js";
 import { answerName, bar, count, glossary, hedged, legend, make, percent, save, share, threeNumbers, toCsv } from "./words.js";
 
@@ -155,6 +155,20 @@ async function add(files) {
   if (!isSending) await send();
 }
 
+async function predictOrFail(batch) {
+  try {
+    await predict(batch);
+  } catch (problem) {
+    if (batch.length > 1) { // one of them may be the reason, such as a file that is gone
+      for (const photo of batch) await predictOrFail([photo]);
+      return;
+    }
+    batch[0].state = "failed";
+    batch[0].problem = problem.message;
+    complain(problem.message);
+  }
+}
+
 async function send() {
   isSending = true;
   try {
@@ -166,12 +180,7 @@ async function send() {
         if (!here.length) continue;
         for (const photo of here) { photo.state = "sending"; sayAnswer(photo); }
         sayProgress();
-        try {
-          await predict(here);
-        } catch (problem) {
-          for (const photo of here) { photo.state = "failed"; photo.problem = problem.message; }
-          complain(problem.message);
-        }
+        await predictOrFail(here);
         for (const photo of here) sayAnswer(photo);
         if (selected === null) {
           const first = here.find((photo) => photo.answer !== null && photos.includes(photo));
@@ -317,14 +326,14 @@ function listen() {
   const area = document.documentElement;
   area.addEventListener("dragover", (event) => { event.preventDefault(); by("drop").classList.add("over"); });
   area.addEventListener("dragleave", (event) => { if (!event.relatedTarget) by("drop").classList.remove("over"); });
-  area.addEventListener("drop", (event) => { event.preventDefault(); by("drop").classList.remove("over"); add(event.dataTransfer.files); });
+  area.addEventListener("drop", async (event) => { event.preventDefault(); by("drop").classList.remove("over"); add(await filesOf(event.dataTransfer)); });
   document.addEventListener("paste", (event) => { add([...event.clipboardData.files].filter((file) => file.type.startsWith("image/"))); });
   by("slider").addEventListener("input", onHedge);
   for (const radio of document.querySelectorAll("input[name=kind]")) radio.addEventListener("change", () => { setUpSlider(); onHedge(); });
   by("fuse").addEventListener("click", fuseTicked);
   by("csv").addEventListener("click", () => download("csv"));
   by("json").addEventListener("click", () => download("json"));
-  by("clear").addEventListener("click", () => { for (const photo of [...photos]) drop(photo); by("problems").replaceChildren(); sayProgress(); });
+  by("clear").addEventListener("click", () => { select(null); for (const photo of [...photos]) drop(photo); by("pick").focus(); by("problems").replaceChildren(); sayProgress(); });
   by("find").addEventListener("input", find);
 }
 

@@ -14,7 +14,8 @@ export async function ask(path, options) {
   try {
     response = await fetch(path, options);
   } catch {
-    throw new Problem("The server does not answer. Is it still running?", 0);
+    const what = options?.body instanceof FormData ? "The file is gone, or the server does not answer." : "The server does not answer.";
+    throw new Problem(`${what} Is it still running?`, 0);
   }
   let content = null;
   try {
@@ -40,6 +41,29 @@ export function newPhoto(file) {
 export function newFused(parts, how, answer) {
   lastKey += 1;
   return { key: lastKey, file: null, url: null, name: answer.name, state: "done", answer, problem: null, isTicked: false, parts, how };
+}
+
+const IMAGE = /\.(jpe?g|png|webp|tiff?|bmp|gif|p[pgn]m|jp2|avif)$/i;
+
+// What was dropped: files, and the images in folders, however deep.
+export async function filesOf(dropped) {
+  const entries = [...dropped.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
+  if (!entries.some((entry) => entry.isDirectory)) return dropped.files;
+  const found = [];
+  const walk = async (entry, isInside) => {
+    if (entry.isFile) {
+      if (!isInside || IMAGE.test(entry.name)) found.push(await new Promise((done, fail) => { entry.file(done, fail); }));
+      return;
+    }
+    const reader = entry.createReader();
+    for (;;) { // a browser gives some at a time
+      const some = await new Promise((done, fail) => { reader.readEntries(done, fail); });
+      if (!some.length) return;
+      for (const each of some) await walk(each, true);
+    }
+  };
+  for (const entry of entries) await walk(entry, false);
+  return found;
 }
 
 // Groups that fit the server's limits; a photograph that cannot fit at all gets its problem here.
