@@ -125,7 +125,7 @@ def lesions_of(part, *, one_of_each_patient=False):
 
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--patients", type=int, default=160)
+parser.add_argument("--patients", type=int, default=120)
 parser.add_argument("--epochs", type=int, default=8)
 options = parser.parse_args()
 archive = draw_archive(options.patients, np.random.default_rng(0))
@@ -190,6 +190,9 @@ for said, n_lesions in {
 }.items():
     print(f"   {n_lesions:3} of {len(answers)} lesions: {said}")
 print(f"   right: {hedged.score(pictures, labels):.0%} (promised: 90%)")
+spread = np.sqrt(0.9 * 0.1 * (1 / hedged.n_calibration_ + 1 / len(labels)))
+print(f"   {hedged.n_calibration_} lesions set the hedge and {len(labels)} judge it:", end=" ")
+print(f"the standard deviation is {spread:.0%}")
 doubtful = opinion.nonspecificity.argmax()
 print(f"   {names[doubtful]}: {answers[doubtful]}. {opinion.explain(doubtful)}")
 

@@ -10,7 +10,7 @@ from skh2edl.scorers import make_level_scorer, make_tree_scorer
 
 tree = Taxonomy.from_nested({"loop": [0, 6, 8, 9], "bow": [2, 3, 5], "straight": [1, 4, 7]})
 X, y = load_digits(return_X_y=True)
-X_train, X_test, y_train, y_test = train_test_split(X, y, train_size=500, random_state=0)
+X_train, X_test, y_train, y_test = train_test_split(X, y, train_size=300, random_state=0)
 
 search = GridSearchCV(
     make_pipeline(StandardScaler(), H2EDLClassifier(tree, backbone=None, random_state=0)),

@@ -165,10 +165,10 @@ def test_onnx_deployment(run):
 def test_archive_of_patients(run, tmp_path):
     names, printed = run("archive_of_patients", "--epochs", "5")
     patients = [set(names[part].groups) for part in ("train", "val", "held", "test")]
-    assert sum(map(len, patients)) == len(set.union(*patients)) == 160
+    assert sum(map(len, patients)) == len(set.union(*patients)) == 120
     leaky, honest = figures(r"split by [\w ]+: ([\d.]+) of the diagnoses", printed)
     assert honest < leaky
     assert "Which level can I trust?" in printed
     assert (tmp_path / "report.html").stat().st_size > 10_000
-    # 90 % were promised; about 55 lesions judge it.
-    assert figures(r"right: (\d+)%", printed)[0] > 75
+    # 90 % were promised; about 40 lesions judge it.
+    assert figures(r"right: (\d+)%", printed)[0] > 70
