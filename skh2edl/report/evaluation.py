@@ -18,7 +18,7 @@ from ..metrics import kept_ancestor
 from ..metrics._inputs import check_length, label_nodes
 from ..opinion import HyperOpinion
 from ..taxonomy import Taxonomy
-from . import reading
+from . import advice, reading
 from .answers import Answers, read_answers
 from .findings import (
     choose_images,
@@ -28,12 +28,14 @@ from .findings import (
     mistaken,
     unlabelled,
     worst_confusions,
+    worst_rate,
 )
 from .hedging import TARGETS, hedge_figures
 from .pictures import picture_source
 from .problems import content_hashes, find_problems
 
 _PLANNED = 6
+_SHOWN_PAIRS = 8
 
 
 class EvaluationReport:
@@ -76,7 +78,7 @@ class EvaluationReport:
     levels : list of LevelFigures
         From the top.
     confusions : list of Confusion
-        The most frequent first.
+        The most frequent first; last the one with the highest rate, if it is not among them.
     classes : list of ClassFigures
         Leaves, those with the most mistakes first.
     decisions : list of DecisionFigures
@@ -176,20 +178,32 @@ class EvaluationReport:
         self.n_mistakes = int(wrong.sum())
         self.levels = level_figures(measured, counted)
         self.kept = self._kept_ancestors(measured, counted, wrong)
-        self.confusions = worst_confusions(answers, np.where(seen, truth, 0))
+        pairs = worst_confusions(answers, np.where(seen, truth, 0), None)
+        self.confusions = pairs[:_SHOWN_PAIRS]
+        by_rate = worst_rate([p for p in pairs if not reading.is_one_name(tree, p, self.problems)])
+        if by_rate is not None and all(pair is not by_rate for pair in self.confusions):
+            self.confusions.append(by_rate)
         self.classes = class_figures(measured, counted, train_truth)
         self.decisions = decision_figures(measured, counted)
         self.plan = self._plan()
         self.is_cross_calibrated = calibration is None
         self.calibration_note = calibration_note
         self.hedges = hedge_figures(answers, truth, needed=calibration, targets=TARGETS)
-        self.chosen = choose_images(answers, truth)
+        explained = advice.explained_classes(self.problems)
+        self.chosen = choose_images(answers, truth, explained=explained)
         self.questions = [
             reading.which_level(self.levels, self.hedges, trust),
             reading.which_classes(
-                tree, self.levels, self.confusions, self.kept, self.n_mistakes, self.n_labelled
+                tree,
+                self.levels,
+                pairs,
+                self.decisions,
+                self.kept,
+                self.n_mistakes,
+                self.n_labelled,
+                self.problems,
             ),
-            reading.what_to_label(
+            advice.what_to_label(
                 tree, self.decisions, self.classes, self.problems, self.n_mistakes
             ),
         ]
@@ -346,7 +360,10 @@ class EvaluationReport:
                 | {"accuracy": hedge.accuracy}
                 for hedge in self.hedges
             ],
-            "problems": [problem._asdict() for problem in self.problems],
+            "problems": [
+                problem._asdict() | {"nodes": [label(node) for node in problem.nodes]}
+                for problem in self.problems
+            ],
         }
         plain: dict[str, Any] = _plain(figures)
         return plain

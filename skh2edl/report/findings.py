@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.metrics import roc_auc_score
 
 from .._tree import IntArray
 from ..metrics import hierarchical_report
@@ -207,8 +209,10 @@ def mistaken(answers: Answers, truth: IntArray) -> BoolArray:
     return np.asarray(tree.lowest_common_ancestor(ends, answers.best_leaves) != ends)
 
 
-def worst_confusions(answers: Answers, truth: IntArray, n_most: int = 8) -> list[Confusion]:
+def worst_confusions(answers: Answers, truth: IntArray, n_most: int | None = 8) -> list[Confusion]:
     """Return the pairs of classes that are most often taken for each other.
+
+    They are ordered by the number of mistakes in both directions together.
 
     Parameters
     ----------
@@ -216,8 +220,8 @@ def worst_confusions(answers: Answers, truth: IntArray, n_most: int = 8) -> list
         What the classifier said.
     truth : ndarray of int of shape (n_samples,)
         Nodes of the true labels; an ancestor is compared with the answer's node of its depth.
-    n_most : int, default=8
-        How many pairs.
+    n_most : int or None, default=8
+        How many pairs; None means all.
     """
     tree = answers.taxonomy
     ends = tree.last_of_chain[truth]
@@ -251,6 +255,80 @@ def worst_confusions(answers: Answers, truth: IntArray, n_most: int = 8) -> list
         )
     found.sort(key=lambda pair: (-pair.n_mistaken - pair.n_back, -pair.n_mistaken, pair.truth))
     return found[:n_most]
+
+
+def worst_rate(confusions: Sequence[Confusion]) -> Confusion | None:
+    """Return the pair with the largest share of one class taken for the other.
+
+    Compared are lower ends of 95 % intervals, so that one image of one does not come first.
+
+    Parameters
+    ----------
+    confusions : sequence of Confusion
+        All pairs.
+
+    Returns
+    -------
+    pair : Confusion or None
+        None where there is no pair.
+    """
+
+    def rate(pair: Confusion) -> float:
+        there = wilson_interval(pair.n_mistaken, pair.n_truth)[0]
+        back = wilson_interval(pair.n_back, pair.n_answer)[0] if pair.n_back else 0.0
+        return max(there, back)
+
+    return max(confusions, key=rate, default=None)
+
+
+def classes_to_collect(
+    classes: Sequence[ClassFigures], left_out: Sequence[int] = ()
+) -> list[ClassFigures]:
+    """Order classes by how much they ask for more training images.
+
+    Those are meant that are wrong at least as often as the average of all that are not left out.
+    They are ordered by the lower end of the 95 % interval of their share wrong, divided by the
+    number of training images where that is known. What is often answered in place of others, and
+    seldom wrong itself, is not among them.
+
+    Parameters
+    ----------
+    classes : sequence of ClassFigures
+        Leaves with samples.
+    left_out : sequence of int, default=()
+        Leaves that have another remedy.
+
+    Returns
+    -------
+    classes : list of ClassFigures
+
+    Examples
+    --------
+    >>> rows = [ClassFigures(1, 10, 5, (3,), 90), ClassFigures(2, 10, 6, (3,), 10),
+    ...         ClassFigures(3, 10, 9, (1,), 2)]
+    >>> [row.node for row in classes_to_collect(rows)]
+    [2, 1]
+    """
+    left = set(left_out)
+    others = [row for row in classes if row.node not in left]
+    average = average_wrong(others)
+
+    def need(row: ClassFigures) -> tuple[float, int, int]:
+        low, _ = wilson_interval(row.n_samples - row.n_right, row.n_samples)
+        return -low / (row.n_training or 1), row.n_right - row.n_samples, row.node
+
+    poor = [
+        row
+        for row in others
+        if row.n_right < row.n_samples and 1 - row.n_right / row.n_samples >= average - 1e-12
+    ]
+    return sorted(poor, key=need)
+
+
+def average_wrong(classes: Sequence[ClassFigures]) -> float:
+    """Return the share of wrong answers among all images labelled with a leaf, NaN without any."""
+    n_samples = sum(row.n_samples for row in classes)
+    return sum(row.n_samples - row.n_right for row in classes) / n_samples if n_samples else np.nan
 
 
 def class_figures(
@@ -353,6 +431,29 @@ def doubt(answers: Answers) -> FloatArray:
     return 1 - answers.path_probability[:, -1]
 
 
+def doubt_separates(answers: Answers, truth: IntArray) -> float:
+    """Return how often a mistake is in more doubt than a right answer, NaN without both.
+
+    Parameters
+    ----------
+    answers : Answers
+        What the classifier said.
+    truth : ndarray of int of shape (n_samples,)
+        Nodes of the true labels; only those that are leaves count.
+
+    Returns
+    -------
+    share : float
+        Of all pairs of a mistake and a right answer (ROC area); 0.5 is chance.
+    """
+    tree = answers.taxonomy
+    counted = (tree.n_children[tree.last_of_chain[truth]] == 0) & answers.readable
+    wrong = mistaken(answers, truth)[counted]
+    if not wrong.any() or wrong.all():
+        return np.nan
+    return float(roc_auc_score(wrong, doubt(answers)[counted]))
+
+
 class Chosen(NamedTuple):
     """Rows of the images that a report shows.
 
@@ -367,7 +468,9 @@ class Chosen(NamedTuple):
     surest_mistakes: npt.NDArray[np.int64]
 
 
-def choose_images(answers: Answers, truth: IntArray, n_each: int = 3) -> Chosen:
+def choose_images(
+    answers: Answers, truth: IntArray, n_each: int = 3, explained: Sequence[int] = ()
+) -> Chosen:
     """Choose the images to show: most certain, least certain, and certain but mistaken.
 
     Parameters
@@ -379,12 +482,14 @@ def choose_images(answers: Answers, truth: IntArray, n_each: int = 3) -> Chosen:
     n_each : int, default=3
         How many of each kind; of one class at most one among the surest, of one confusion at most
         one among the mistakes.
+    explained : sequence of int, default=()
+        Leaves with a known fault of the data; mistakes on these are not shown.
     """
     doubts = doubt(answers)
-    rows = np.flatnonzero(answers.readable)
-    order = rows[np.argsort(doubts[rows], kind="stable")]
     wrong = mistaken(answers, truth)
     ends = answers.taxonomy.last_of_chain[truth]
+    rows = np.flatnonzero(answers.readable & ~(wrong & np.isin(ends, explained)))
+    order = rows[np.argsort(doubts[rows], kind="stable")]
     mistakes: list[int] = []
     pairs: set[tuple[int, int]] = set()
     for row in order[wrong[order]].tolist():

@@ -29,18 +29,24 @@ class DataProblem(NamedTuple):
     title : str
         What was found, with its number.
     meaning : str
-        What it does to the figures, and what to do about it.
+        What it does to the figures.
+    remedy : str
+        The one thing to do about it, empty where nothing needs to be done.
     names : tuple of str
         Images or classes concerned.
     is_serious : bool
         Whether figures of the report may be wrong because of it.
+    nodes : tuple of int, default=()
+        Nodes of the classes concerned, where it is one of classes.
     """
 
     kind: str
     title: str
     meaning: str
+    remedy: str
     names: tuple[str, ...]
     is_serious: bool
+    nodes: tuple[int, ...] = ()
 
 
 def content_hashes(
@@ -124,7 +130,8 @@ def find_problems(
     Returns
     -------
     problems : list of DataProblem
-        Serious ones first.
+        Serious ones first. A class that stands in two places is named there, and not once more
+        among those without images.
     """
     found: list[DataProblem] = []
     if readable is not None and not readable.all():
@@ -133,10 +140,12 @@ def find_problems(
         if train_hashes is not None:
             found += _seen_in_training(names, hashes, train_hashes)
         found += _repeated(names, hashes, truth)
-    found += _labels(taxonomy, truth, names)
-    found += _divided_classes(taxonomy, truth, train_truth)
+    divided = _divided_classes(taxonomy, truth, train_truth)
+    told = np.array([node for problem in divided for node in problem.nodes], dtype=np.int64)
+    found += divided
+    found += _labels(taxonomy, truth, names, told)
     if train_truth is not None:
-        found += _untrained_leaves(taxonomy, train_truth)
+        found += _untrained_leaves(taxonomy, train_truth, told)
     elif len(untaught):
         found.append(_untaught(untaught))
     return sorted(found, key=lambda problem: not problem.is_serious)
@@ -147,7 +156,8 @@ def _unreadable(names: Sequence[str], readable: BoolArray) -> DataProblem:
     return DataProblem(
         "unreadable",
         f"{_count(rows.size, 'image')} could not be read",
-        "They are left out of all figures. Replace the damaged files or take them off the list.",
+        "They are left out of all figures.",
+        "Replace the damaged files or take them off the list.",
         _named(names, rows),
         False,
     )
@@ -166,8 +176,8 @@ def _seen_in_training(
             "seen_in_training",
             f"{_count(rows.size, 'evaluated image')} "
             f"{'is' if rows.size == 1 else 'are'} also in the training data, byte for byte",
-            "The model has seen their answers, so the figures are too good. Remove them from one "
-            "side.",
+            "The model has seen their answers, so the figures are too good.",
+            "Remove them from one side, and measure again.",
             _named(names, rows),
             True,
         )
@@ -193,7 +203,8 @@ def _repeated(
                 f"{_count(len(disagreeing), 'image')} are copies of each other with different "
                 "labels",
                 "At least one label of each is wrong or coarser than need be, so no model can be "
-                "right on both. Look at them and keep one label.",
+                "right on both.",
+                "Look at them and keep one label.",
                 _named(names, disagreeing),
                 True,
             )
@@ -204,6 +215,7 @@ def _repeated(
                 "copies",
                 f"{_count(len(same), 'image')} are copies of each other",
                 "They count several times, and intervals are narrower than they should be.",
+                "Keep one of each.",
                 _named(names, same),
                 False,
             )
@@ -211,7 +223,9 @@ def _repeated(
     return problems
 
 
-def _labels(taxonomy: Taxonomy, truth: IntArray, names: Sequence[str]) -> list[DataProblem]:
+def _labels(
+    taxonomy: Taxonomy, truth: IntArray, names: Sequence[str], told: IntArray
+) -> list[DataProblem]:
     problems = []
     silent = unlabelled(truth, taxonomy)
     rows = np.flatnonzero(silent)
@@ -221,6 +235,7 @@ def _labels(taxonomy: Taxonomy, truth: IntArray, names: Sequence[str]) -> list[D
                 "unlabelled",
                 f"{_count(rows.size, 'image')} {'has' if rows.size == 1 else 'have'} no label",
                 "They count in no figure of accuracy.",
+                "",
                 _named(names, rows),
                 False,
             )
@@ -234,6 +249,7 @@ def _labels(taxonomy: Taxonomy, truth: IntArray, names: Sequence[str]) -> list[D
                 f"{_count(half_way.size, 'label')} "
                 f"{'stops' if half_way.size == 1 else 'stop'} half-way down the tree",
                 "They count on the levels they reach and on none below.",
+                "Finish them where you can.",
                 tuple(
                     f"{name}: {label}"
                     for name, label in zip(
@@ -244,7 +260,7 @@ def _labels(taxonomy: Taxonomy, truth: IntArray, names: Sequence[str]) -> list[D
             )
         )
     counts = np.bincount(ends, minlength=taxonomy.n_nodes)[taxonomy.leaf_nodes]
-    without = np.flatnonzero(counts == 0)
+    without = np.flatnonzero((counts == 0) & ~np.isin(taxonomy.leaf_nodes, told))
     if without.size:
         problems.append(
             DataProblem(
@@ -252,8 +268,10 @@ def _labels(taxonomy: Taxonomy, truth: IntArray, names: Sequence[str]) -> list[D
                 f"{_count(without.size, 'leaf')} of {taxonomy.n_leaves} "
                 f"{'has' if without.size == 1 else 'have'} no evaluated image",
                 "Nothing here says how good the model is on them.",
+                "Label some to measure them.",
                 tuple(str(taxonomy.leaves[leaf]) for leaf in without.tolist()),
                 False,
+                tuple(taxonomy.leaf_nodes[without].tolist()),
             )
         )
     few = np.flatnonzero((counts > 0) & (counts < FEW_SAMPLES))
@@ -264,8 +282,10 @@ def _labels(taxonomy: Taxonomy, truth: IntArray, names: Sequence[str]) -> list[D
                 f"{_count(few.size, 'leaf')} {'has' if few.size == 1 else 'have'} fewer than "
                 f"{FEW_SAMPLES} evaluated images",
                 "Figures of these classes alone mean little.",
+                "Label some to measure them.",
                 tuple(f"{taxonomy.leaves[leaf]}: {counts[leaf]}" for leaf in few.tolist()),
                 False,
+                tuple(taxonomy.leaf_nodes[few].tolist()),
             )
         )
     return problems
@@ -296,13 +316,14 @@ def _divided_classes(
             "divided_classes",
             f"{_count(len(divided), 'name')} {'stands' if len(divided) == 1 else 'stand'} at one "
             "place of the tree in training and at another here",
-            "If that is one class in two folders, every image of it counts as a mistake. Bring "
-            "them together, and train again.",
+            "If that is one class in two folders, every image of it counts as a mistake.",
+            "Bring them together, and train again.",
             tuple(
                 " and ".join(taxonomy.separator.join(_path(taxonomy, n)) for n in leaves)
                 for leaves in divided
             ),
             True,
+            tuple(node for leaves in divided for node in leaves),
         )
     ]
 
@@ -315,21 +336,24 @@ def _path(taxonomy: Taxonomy, node: int) -> list[str]:
     return path[::-1]
 
 
-def _untrained_leaves(taxonomy: Taxonomy, train_truth: IntArray) -> list[DataProblem]:
+def _untrained_leaves(
+    taxonomy: Taxonomy, train_truth: IntArray, told: IntArray
+) -> list[DataProblem]:
     ends = taxonomy.last_of_chain[train_truth]
     counts = np.bincount(ends, minlength=taxonomy.n_nodes)[taxonomy.leaf_nodes]
-    without = np.flatnonzero(counts == 0)
+    without = np.flatnonzero((counts == 0) & ~np.isin(taxonomy.leaf_nodes, told))
     if not without.size:
         return []
     return [
         DataProblem(
             "leaves_without_training",
             f"{_count(without.size, 'leaf')} {'has' if without.size == 1 else 'have'} no training "
-            "image of its own",
-            "The model can only guess them from their relatives. Label some, or leave them out of "
-            "the taxonomy.",
+            "image",
+            "The model can only guess from relatives there.",
+            "Label some for training.",
             tuple(str(taxonomy.leaves[leaf]) for leaf in without.tolist()),
             True,
+            tuple(taxonomy.leaf_nodes[without].tolist()),
         )
     ]
 
@@ -339,6 +363,7 @@ def _untaught(nodes: Sequence[Any]) -> DataProblem:
         "untaught_nodes",
         f"{_count(len(nodes), 'decision')} {'was' if len(nodes) == 1 else 'were'} never taught",
         "No training label lies below these nodes, so the model commits no belief there.",
+        "Label images of their children for training.",
         tuple(map(str, nodes)),
         True,
     )

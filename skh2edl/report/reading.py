@@ -1,4 +1,4 @@
-"""The figures in plain sentences: what to trust, what is confused, what to label next."""
+"""The figures in plain sentences: what to trust, and what is confused."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ..taxonomy import Taxonomy
-from .findings import ClassFigures, Confusion, DecisionFigures, LevelFigures
+from .findings import Confusion, DecisionFigures, LevelFigures, worst_rate
 from .hedging import HedgeFigures
 from .problems import DataProblem
 
 # Promised minus kept, above which probabilities are called wrong rather than a little off.
-_MISCALIBRATED = 0.03
+MISCALIBRATED = 0.03
+# A level is used with care down to so much below what is called trustworthy.
+CARE = 0.15
 _FEW = 50
-_CARE = 0.15
 
 
 class Question(NamedTuple):
@@ -28,12 +29,15 @@ class Question(NamedTuple):
     answer : str
         In a few words.
     sentences : tuple of str
-        Why.
+        Why; or what to do, one after the other.
+    are_steps : bool, default=False
+        Whether the sentences are steps to take in this order.
     """
 
     question: str
     answer: str
     sentences: tuple[str, ...]
+    are_steps: bool = False
 
 
 def percent(share: float) -> str:
@@ -124,7 +128,8 @@ def which_level(
     for level in below:
         sentences.append(f"At {_level(level)}, {_right(level)}{_verdict(level, bar)}.")
     sentences.append(
-        f"(“Trust” means here: at least {percent(bar)} right, by the lower end of the interval.)"
+        f"(“Trust” means here: at least {percent(bar)} right by the lower end of the interval; "
+        f"“with care”: at least {percent(max(bar - CARE, 0))} right.)"
     )
     sentences.append(_calibration(measured[-1]))
     if any(hedge.n_samples for hedge in hedges):
@@ -149,7 +154,7 @@ def _right(level: LevelFigures) -> str:
 def _verdict(level: LevelFigures, bar: float) -> str:
     if level.accuracy >= bar:
         return ": perhaps enough, but too few images to be sure"
-    if level.accuracy >= bar - _CARE:
+    if level.accuracy >= bar - CARE:
         return ": use with care"
     return ": do not rely on a single answer"
 
@@ -158,10 +163,9 @@ def _calibration(level: LevelFigures) -> str:
     gap = level.confidence - level.accuracy
     said = f"on average they promise {percent(level.confidence)}"
     kept = f"{percent(level.accuracy)} are right"
-    if abs(gap) <= _MISCALIBRATED:
+    if abs(gap) <= MISCALIBRATED:
         return (
-            f"The probabilities at {_level(level)} can be taken at face value on average: "
-            f"{said}, and {kept}."
+            f"The probabilities at {_level(level)} can be taken at face value: {said}, and {kept}."
         )
     verdict = "over-confident" if gap > 0 else "too modest"
     return f"The probabilities at {_level(level)} are {verdict}: {said}, and {kept}."
@@ -170,12 +174,12 @@ def _calibration(level: LevelFigures) -> str:
 def _hedge(hedges: Sequence[HedgeFigures]) -> str:
     chosen = min((each for each in hedges if each.n_samples), key=lambda h: abs(h.target - 0.95))
     nothing, leaf = chosen.shares[0], chosen.shares[-1]
-    silent = f" and {percent(nothing)} do not commit to anything" if nothing else ""
+    silent = f" and {percent(nothing)} say nothing, which counts as right" if nothing else ""
     broken = ""
     if chosen.high < chosen.target:
         broken = (
-            " That is less than promised: by chance, if few images set the threshold, or because "
-            "those are not like these."
+            f" That is less than the {percent(chosen.target)} promised: the images that set the "
+            "threshold were too few, or they differ from the ones evaluated here."
         )
     return (
         f"If answers may stop at a coarser class when in doubt (the {percent(chosen.target)} "
@@ -188,9 +192,11 @@ def which_classes(
     tree: Taxonomy,
     levels: Sequence[LevelFigures],
     confusions: Sequence[Confusion],
+    decisions: Sequence[DecisionFigures],
     kept: Sequence[float],
     n_mistakes: int,
     n_labelled: int,
+    problems: Sequence[DataProblem] = (),
 ) -> Question:
     """Answer which classes are confused.
 
@@ -201,141 +207,125 @@ def which_classes(
     levels : sequence of LevelFigures
         From the top.
     confusions : sequence of Confusion
-        The most frequent first.
+        All, the most frequent first.
+    decisions : sequence of DecisionFigures
+        The worst first.
     kept : sequence of float
         Share of the mistakes whose node of each level is still right.
     n_mistakes, n_labelled : int
         Answers that contradict their label, and labelled samples.
+    problems : sequence of DataProblem, default=()
+        Of which a class in two places explains its own confusion.
     """
     question = "Which classes are confused?"
     if not n_mistakes:
         return Question(question, "None", (f"All {n_labelled:,} answers agree with the labels.",))
-    first = confusions[0]
-    if first.n_mistaken + first.n_back < 2:
+    real = [pair for pair in confusions if not is_one_name(tree, pair, problems)]
+    sentences = []
+    if not real:
+        answer = "None but one class in two places"
+    elif real[0].n_mistaken + real[0].n_back < 2:
         answer = "No two classes more than once"
     else:
-        answer = f"Most of all {tree.label(first.truth)} and {tree.label(first.answer)}"
-    sentences = [_pair(tree, pair) for pair in confusions[:3]]
+        answer = f"Most mistakes between {tree.label(real[0].truth)} and "
+        answer += f"{tree.label(real[0].answer)}"
+    sentences += [pair_sentence(tree, pair) for pair in real[:3]]
+    if len(real) > 1:
+        sentences.append(_order(tree, real))
+    n_explained = sum(pair.n_mistaken + pair.n_back for pair in confusions)
+    n_explained -= sum(pair.n_mistaken + pair.n_back for pair in real)
+    if n_explained:
+        sentences.append(
+            f"Not in this list: {_count(n_explained, 'mistake')} between two places of one name, "
+            "a fault of the data (see what to label next)."
+        )
+    worst = decisions[0]
+    if worst.n_first_errors > 1 and tree.n_branching > 1:
+        sentences.append(
+            f"{worst.n_first_errors:,} of the {n_mistakes:,} mistakes take the wrong branch at "
+            f"{place(tree, worst.node)}, more than anywhere else."
+        )
     shares = [
         f"{percent(share)} are still right at {_level(level)}"
         for level, share in zip(levels[:-1], kept[:-1], strict=True)
         if np.isfinite(share)
     ]
     if shares:
-        count = "mistake" if n_mistakes == 1 else "mistakes"
-        sentences.append(f"Of the {n_mistakes:,} {count} in all, {listed(shares)}.")
+        sentences.append(f"Of the {_count(n_mistakes, 'mistake')} in all, {listed(shares)}.")
     else:
         count = "is 1 mistake" if n_mistakes == 1 else f"are {n_mistakes:,} mistakes"
         sentences.append(f"There {count} on {n_labelled:,} images in all.")
     return Question(question, answer, tuple(sentences))
 
 
-def _pair(tree: Taxonomy, pair: Confusion) -> str:
-    truth, answer = tree.label(pair.truth), tree.label(pair.answer)
-    back = ""
-    if pair.n_back:
-        back = f", and {pair.n_back:,} of {pair.n_answer:,} the other way round"
-    images = "image was" if pair.n_truth == 1 else "images were"
-    return f"{pair.n_mistaken:,} of {pair.n_truth:,} {truth} {images} taken for {answer}{back}."
+def _order(tree: Taxonomy, pairs: Sequence[Confusion]) -> str:
+    """Say how the pairs are ordered, and which one would be first by its share."""
+    rule = "(Ordered by the number of mistakes in both directions"
+    by_rate = worst_rate(pairs)
+    if by_rate is None or by_rate is pairs[0]:
+        return f"{rule}.)"
+    if any(pair is by_rate for pair in pairs[:3]):
+        names = listed([str(tree.label(node)) for node in (by_rate.truth, by_rate.answer)])
+        return f"{rule}; by share {names} are the worst.)"
+    return f"{rule}.) By share the worst: {pair_sentence(tree, by_rate)}"
 
 
-def what_to_label(
-    tree: Taxonomy,
-    decisions: Sequence[DecisionFigures],
-    classes: Sequence[ClassFigures],
-    problems: Sequence[DataProblem],
-    n_mistakes: int,
-) -> Question:
-    """Answer what to label next.
+def is_one_name(tree: Taxonomy, pair: Confusion, problems: Sequence[DataProblem]) -> bool:
+    """Tell whether a pair is a class that was found to stand in two places.
 
     Parameters
     ----------
     tree : Taxonomy
         The tree.
-    decisions : sequence of DecisionFigures
-        The worst first.
-    classes : sequence of ClassFigures
-        Those with the most mistakes first.
+    pair : Confusion
+        Two classes.
     problems : sequence of DataProblem
-        What is wrong with the data.
-    n_mistakes : int
-        Answers that contradict their label.
+        What was found.
     """
-    question = "What should I label next?"
-    sentences = []
-    by_kind = {problem.kind: problem for problem in problems}
-    if "divided_classes" in by_kind:
-        problem = by_kind["divided_classes"]
-        sentences.append(f"First of all look at {_some(problem.names)}: {problem.title}.")
-    worst = [row for row in decisions if row.n_first_errors][:2]
-    if worst:
-        answer = f"More images of {_what(tree, worst[0])}"
-        for row in worst:
-            sentences.append(_where(tree, row, n_mistakes))
-        poor = [row for row in classes if row.n_right < row.n_samples][:3]
-        if poor:
-            sentences.append(f"Most mistakes by class: {listed([_class(tree, r) for r in poor])}.")
-    else:
-        vague = max(decisions, key=lambda row: np.nan_to_num(row.stopping))
-        if np.isnan(vague.stopping):
-            answer = "Nothing stands out"
-        else:
-            answer = f"More images under {_place(tree, vague.node)}"
-            sentences.append(
-                f"No answer is wrong, but {percent(vague.stopping)} of all belief stops at "
-                f"{_place(tree, vague.node)}, more than anywhere else."
-            )
-    for kind in ("leaves_without_training", "untaught_nodes"):
-        if kind in by_kind:
-            problem = by_kind[kind]
-            names = _some(problem.names)
-            sentences.append(f"{problem.title}, so label some: {names}.")
-    if "half_way" in by_kind:
-        sentences.append(f"{by_kind['half_way'].title}: finishing them is cheaper than new images.")
-    if n_mistakes:
-        sentences.append(
-            "Before that, look at the surest mistakes below: some may be wrong labels. Where you "
-            "cannot tell two classes apart yourself, more images will not help: answer one level "
-            "higher, or merge them."
-        )
-    return Question(question, answer, tuple(sentences))
-
-
-def _class(tree: Taxonomy, row: ClassFigures) -> str:
-    trained = ""
-    if row.n_training is not None:
-        trained = f"; {row.n_training:,} training image{'' if row.n_training == 1 else 's'}"
-    n_wrong = row.n_samples - row.n_right
-    return f"{tree.label(row.node)} ({n_wrong:,} of {row.n_samples:,} wrong{trained})"
-
-
-def _what(tree: Taxonomy, row: DecisionFigures) -> str:
-    names = [str(tree.label(child)) for child in row.children[:3]]
-    return listed(names)
-
-
-def _where(tree: Taxonomy, row: DecisionFigures, n_mistakes: int) -> str:
-    belief = ""
-    if np.isfinite(row.stopping):
-        belief = f"; {percent(row.stopping)} of all belief stops there uncommitted"
-    are = "is" if row.n_first_errors == 1 else "are"
-    share = f"{row.n_first_errors:,} of the {n_mistakes:,} mistakes {are}"
-    if row.n_first_errors == n_mistakes:
-        share = "The only mistake is" if n_mistakes == 1 else f"All {n_mistakes:,} mistakes are"
-    return (
-        f"{share} first made at {_place(tree, row.node)}, above all between {_what(tree, row)}"
-        f"{belief}."
+    divided = {n for each in problems if each.kind == "divided_classes" for n in each.nodes}
+    return {pair.truth, pair.answer} <= divided and bool(
+        tree.names[pair.truth] == tree.names[pair.answer]
     )
 
 
-def _place(tree: Taxonomy, node: int) -> str:
+def pair_sentence(tree: Taxonomy, pair: Confusion) -> str:
+    """Say how often two classes are taken for each other, with both rates.
+
+    Parameters
+    ----------
+    tree : Taxonomy
+        The tree.
+    pair : Confusion
+        The two classes.
+    """
+    truth, answer = tree.label(pair.truth), tree.label(pair.answer)
+    back = ""
+    if pair.n_back:
+        back = f", and {share_of(pair.n_back, pair.n_answer)} the other way round"
+    images = "image was" if pair.n_truth == 1 else "images were"
+    return (
+        f"{share_of(pair.n_mistaken, pair.n_truth, f'{truth} {images}')} taken for {answer}{back}."
+    )
+
+
+def share_of(part: int, whole: int, of_what: str = "") -> str:
+    """Write a count, what it is a part of, and the share.
+
+    Examples
+    --------
+    >>> share_of(18, 19), share_of(1, 4, "lynxes")
+    ('18 of 19 (95 %)', '1 of 4 (25 %) lynxes')
+    """
+    what = f" {of_what}" if of_what else ""
+    return f"{part:,} of {whole:,} ({percent(part / whole)}){what}"
+
+
+def place(tree: Taxonomy, node: int) -> str:
+    """Name a node, the root by what it is."""
     if node == 0:
         return f"the top of the tree ({tree.root_name})"
     return str(tree.label(node))
 
 
-def _some(names: Sequence[str], most: int = 5) -> str:
-    shown = list(names[:most])
-    if len(names) > most:
-        shown.append(f"{len(names) - most:,} more")
-    return listed(shown)
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

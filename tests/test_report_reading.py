@@ -1,0 +1,209 @@
+"""What a reader meets first: steps in order, each fault once, and rules that are said."""
+
+import re
+from html import unescape
+
+import numpy as np
+import pytest
+
+from skh2edl import HyperOpinion, Taxonomy
+from skh2edl.report import EvaluationReport
+from skh2edl.report.answers import Answers
+from skh2edl.report.findings import (
+    ClassFigures,
+    Confusion,
+    classes_to_collect,
+    doubt_separates,
+    worst_rate,
+)
+
+TREE = Taxonomy.from_paths(
+    [("cat", "lynx"), ("cat", "puma"), ("dog", "fox"), ("dog", "wolf"), ("moss",)],
+    level_names=("kind", "species"),
+)
+
+
+def report_of(counts, *, tree=TREE, sure=0.7, **options):
+    """A report on answers given as {(label, answered leaf): how many}."""
+    truth = [label for (label, _), number in counts.items() for _ in range(number)]
+    given = [answer for (_, answer), number in counts.items() for _ in range(number)]
+    classes = list(tree.sorted_leaf_labels)
+    proba = np.full((len(given), len(classes)), (1 - sure) / (len(classes) - 1))
+    proba[np.arange(len(given)), [classes.index(answer) for answer in given]] = sure
+    return EvaluationReport.from_predictions(truth, proba, tree, **options)
+
+
+def words(page):
+    """The text of a page, tags taken out."""
+    page = re.sub(r"<style.*?</style>", "", page, flags=re.S)
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", page)))
+
+
+@pytest.fixture(scope="module")
+def divided():
+    """Ten mushrooms trained in one folder and evaluated in another; pumas taken for lynxes."""
+    paths = [("red", "agaric"), ("fungi", "agaric"), ("cat", "lynx"), ("cat", "puma")]
+    tree = Taxonomy.from_paths(paths)
+    counts = {("fungi/agaric", "red/agaric"): 10, ("lynx", "lynx"): 9, ("lynx", "puma"): 1}
+    counts |= {("puma", "lynx"): 5, ("puma", "puma"): 5}
+    trained = ["red/agaric"] * 20 + ["lynx"] * 40 + ["puma"] * 7
+    return report_of(counts, tree=tree, train_labels=trained)
+
+
+@pytest.fixture(scope="module")
+def divided_page(divided):
+    return divided.to_html()
+
+
+def test_a_fault_of_the_data_is_the_first_step_and_the_headline(divided):
+    label = divided.questions[2]
+    assert label.answer == "First bring “agaric” to one place of the tree"
+    assert label.are_steps
+    fault, look, collect = label.sentences
+    assert fault == (
+        "red/agaric and fungi/agaric: 1 name stands at one place of the tree in training and at "
+        "another here; 10 of 10 evaluated images wrong. Bring them together, and train again."
+    )
+    assert look.startswith("Look at the surest mistakes")
+    assert collect.startswith("Collect training images of puma (5 of 10 wrong; 7 training images).")
+
+
+def test_each_fault_is_named_once_with_one_remedy(divided, divided_page):
+    # The same mushroom has no training image, and its other place no evaluated one.
+    assert [problem.kind for problem in divided.problems] == ["divided_classes"]
+    assert sum("agaric" in sentence for sentence in divided.questions[2].sentences) == 1
+    _, classes, _ = divided.questions
+    assert classes.answer == "Most mistakes between puma and lynx"
+    assert not [sentence for sentence in classes.sentences if "agaric" in sentence]
+    assert any("10 mistakes between two places of one name" in s for s in classes.sentences)
+    # The first ten rows are the mushrooms.
+    assert divided.chosen.surest_mistakes.min() >= 10
+    assert "some may be wrong until step 1 of what to label next is done" in divided_page
+
+
+def test_the_steps_are_numbered_on_the_page(divided, divided_page):
+    (steps,) = re.findall(r"<ol>(.*?)</ol>", divided_page)
+    assert [unescape(step) for step in re.findall("<li>(.*?)</li>", steps)] == list(
+        divided.questions[2].sentences
+    )
+
+
+def test_a_class_that_only_attracts_mistakes_is_not_collected():
+    # Ten others are answered "lynx", and one lynx of thirty is wrong.
+    counts = {("lynx", "lynx"): 29, ("lynx", "puma"): 1, ("puma", "lynx"): 6, ("puma", "puma"): 6}
+    report = report_of(counts | {("fox", "lynx"): 4, ("fox", "fox"): 4})
+    assert TREE.labels([row.node for row in classes_to_collect(report.classes)]) == ["puma", "fox"]
+    label = report.questions[2]
+    assert label.answer == "First check the surest mistakes, then collect more puma and fox"
+    assert "lynx" not in label.sentences[-1]
+
+
+def test_few_training_images_and_a_large_share_wrong_come_first():
+    def named(*rows):
+        figures = [ClassFigures(node, n, n - wrong, (), known) for node, n, wrong, known in rows]
+        return [row.node for row in classes_to_collect(figures)]
+
+    # The lower ends of 10 of 20 and of 16 of 20 are 0.299 and 0.584 (R: binom.confint, wilson).
+    assert named((1, 20, 10, 100), (2, 20, 10, 10), (3, 80, 0, 5)) == [2, 1]
+    assert named((1, 20, 10, 20), (2, 20, 16, 20), (3, 80, 0, 5)) == [2, 1]
+    assert named((1, 20, 10, 50), (2, 20, 16, 99), (3, 80, 0, 5)) == [1, 2]
+    assert named((1, 20, 10, 50), (2, 20, 16, 97), (3, 80, 0, 5)) == [2, 1]
+    # One of one wrong says less than 16 of 20; unknown numbers of training images do not count.
+    assert named((1, 1, 1, None), (2, 20, 16, None), (3, 80, 0, None)) == [2, 1]
+    # Left out, a class does not raise the average for the others either.
+    figures = [ClassFigures(1, 90, 0, (), 9), ClassFigures(2, 10, 6, (), 9)]
+    assert [row.node for row in classes_to_collect(figures, left_out=[1])] == [2]
+
+
+def test_pairs_are_ordered_by_mistakes_and_the_worst_share_is_named():
+    counts = {("lynx", "puma"): 8, ("lynx", "lynx"): 72, ("puma", "puma"): 40}
+    counts |= {("fox", "wolf"): 6, ("wolf", "wolf"): 10}
+    report = report_of(counts)
+    classes = report.questions[1]
+    assert classes.answer == "Most mistakes between lynx and puma"
+    assert classes.sentences[:2] == (
+        "8 of 80 (10 %) lynx images were taken for puma.",
+        "6 of 6 (100 %) fox images were taken for wolf.",
+    )
+    assert classes.sentences[2] == (
+        "(Ordered by the number of mistakes in both directions; by share fox and wolf are the "
+        "worst.)"
+    )
+
+
+def test_the_pair_with_the_worst_share_is_shown_however_rare():
+    def pair(truth, n_mistaken, n_truth, n_back=0, n_answer=0):
+        return Confusion(truth, 9, n_mistaken, n_truth, n_back, n_answer, 0, np.arange(n_mistaken))
+
+    often, rare, single = pair(1, 30, 300), pair(2, 8, 9), pair(3, 1, 1)
+    assert worst_rate([often, rare, single]) is rare
+    assert worst_rate([often, single]) is single
+    assert worst_rate([often, pair(4, 9, 90, 8, 9)]).truth == 4
+    assert worst_rate([]) is None
+    names = [f"class {index:02}" for index in range(24)]
+    counts = {(name, name): 40 for name in names[:22]}
+    counts |= {(names[index], names[index + 1]): 9 for index in range(0, 20, 2)}
+    counts |= {(names[22], names[23]): 8}
+    report = report_of(counts, tree=Taxonomy.flat(names))
+    assert [pair.n_mistaken for pair in report.confusions] == [9] * 8 + [8]
+    assert any(
+        "By share the worst: 8 of 8 (100 %) class 22 images" in sentence
+        for sentence in report.questions[1].sentences
+    )
+
+
+def test_the_page_says_its_rules(divided_page):
+    counts = {("lynx", "lynx"): 60, ("puma", "lynx"): 20, ("fox", "fox"): 30, ("moss", "moss"): 10}
+    said = words(report_of(counts, trust=0.8).to_html())
+    assert "trust if the lower end of the interval is at least 80 %" in said
+    assert "with care if at least 65 % are right" in said
+    assert "“with care”: at least 65 % right" in said
+    # Moss has no species, and both levels are counted with it: 3 kinds, 5 species.
+    assert "1 leaf ends above the deepest level and counts as its own class" in said
+    assert "would give 1.10 at kind and 1.61 at species" in said
+    assert "ends above the deepest level" not in words(divided_page)
+    assert "Pairs with the most mistakes, counted in both directions together" in said
+
+
+def test_first_errors_that_are_left_off_are_counted():
+    names = [(f"kind {index:02}", f"{index:02} {side}") for index in range(10) for side in "ab"]
+    counts = {(f"{index:02} a", f"{index:02} b"): 20 - index for index in range(10)}
+    said = words(report_of(counts, tree=Taxonomy.from_paths(names)).to_html())
+    # 20 + 19 + ... + 11 = 155 mistakes, of which the last two kinds have 12 and 11.
+    assert "23 of all 155 mistakes begin at other decisions" in said
+
+
+def test_the_hedge_says_beside_its_figure_that_silence_counts_as_right():
+    # Taken for another kind, only silence is right; for another cat, "cat" is.
+    silent, coarse = (
+        report_of({("lynx", "lynx"): 100, (label, "lynx"): 100}).questions[0].sentences[-1]
+        for label in ("fox", "puma")
+    )
+    assert (
+        "100 % of them are right: 0 % still name a single leaf and 100 % say nothing, which "
+        in (silent)
+    )
+    assert "say nothing" not in coarse
+
+
+def evidence_of(strengths):
+    """Opinions for lynx of which the one with more evidence leaves less open."""
+    on_the_way = [child[-1] in ("cat", "lynx") for _, child in TREE.decisions]
+    return HyperOpinion.from_evidence(TREE, np.outer(strengths, on_the_way) + 0.1)
+
+
+def test_whether_doubt_finds_mistakes_is_counted_in_pairs_and_said():
+    opinion = evidence_of([50.0, 40.0, 30.0, 20.0, 10.0])
+    proba = opinion.leaf_probability[:, TREE.leaf_order]
+    y = ["lynx", "lynx", "puma", "lynx", "puma"]
+    answers = Answers.from_proba(proba, TREE, opinion=opinion)
+    # Of 2 x 3 pairs, the last mistake is vaguer than all three, the other than two of them.
+    assert doubt_separates(answers, TREE.resolve(y)) == pytest.approx(5 / 6)
+    assert np.isnan(doubt_separates(answers, TREE.resolve(["lynx"] * 5)))
+    images = np.random.default_rng(0).integers(0, 255, size=(5, 8, 8), dtype=np.uint8)
+    options = {"opinion": opinion, "images": images}
+    said = words(EvaluationReport.from_predictions(y, proba, TREE, **options).to_html())
+    assert "the wrong one leaves more open in 83 % of the cases: enough to sort answers" in said
+    # Every doubtful image comes with its label.
+    assert said.count("Labelled puma.") == 2
+    assert said.count("Labelled lynx.") == 3
