@@ -65,7 +65,9 @@ def explain(tree: Taxonomy, row: OpinionRow) -> str:
     if tree.n_children[node]:
         sentences.append(_forced_choice(tree, row))
     if row.stops.sum() >= _VISIBLE:
-        sentences.append("Belief that stops is not committed further; it is no chance of error.")
+        sentences.append(
+            "Belief that stops is not committed further; it is not a probability of error."
+        )
     return " ".join(sentences)
 
 

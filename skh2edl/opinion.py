@@ -512,7 +512,7 @@ class HyperOpinion:
         The evidence carries to Boeing (belief 0.97). Between 737 and 747 it cannot decide,
         leaning to 737 (belief 0.32): 0.65 of the belief stops there. Made to choose a leaf, it
         would take 737 (probability 0.65, most of it from the base rates) before 747 (0.33).
-        Belief that stops is not committed further; it is no chance of error.
+        Belief that stops is not committed further; it is not a probability of error.
         """
         one = self[int(i)]
         descent = self._descent

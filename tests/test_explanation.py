@@ -45,7 +45,7 @@ def test_explaining_a_leaf_says_where_the_other_belief_is(tree):
     assert text == (
         "The evidence carries all the way to Boeing > 737 > 737-800 (belief 0.65). Of the other "
         "belief, 0.10 stops at root, 0.08 stops at Boeing and 0.10 speaks for Fokker > Fokker 70. "
-        "Belief that stops is not committed further; it is no chance of error."
+        "Belief that stops is not committed further; it is not a probability of error."
     )
 
 
@@ -65,8 +65,8 @@ def test_explaining_an_inner_node_says_what_it_cannot_decide_between(tree):
         "The evidence carries to Boeing > 737 (belief 0.96). Between 737-700 and 737-800 it "
         "cannot decide, leaning to 737-700 (belief 0.32): 0.64 of the belief stops there. Made to "
         "choose a leaf, it would take 737-700 (probability 0.65, most of it from the base rates) "
-        "before 737-800 (0.33). Belief that stops is not committed further; it is no chance of "
-        "error."
+        "before 737-800 (0.33). Belief that stops is not committed further; it is not a "
+        "probability of error."
     )
 
 
@@ -77,7 +77,7 @@ def test_explaining_conflict_says_divided_not_undecided(tree):
         "The evidence does not carry below root. It is divided between Boeing (belief 0.49) and "
         "Fokker > Fokker 70 (belief 0.49); 0.02 of the belief stops there. Made to choose a leaf, "
         "it would take Fokker 70 (probability 0.50) before 747-400 (0.25). Belief that stops is "
-        "not committed further; it is no chance of error."
+        "not committed further; it is not a probability of error."
     )
 
 
@@ -98,8 +98,8 @@ def test_chains_are_one_step_and_repeated_names_are_written_once():
     text = explained(tree, [8, 0])
     assert text == (
         "The evidence carries all the way to life > Fokker > Fokker 70 (belief 0.80). Of the "
-        "other belief, 0.20 stops at life. Belief that stops is not committed further; it is no "
-        "chance of error."
+        "other belief, 0.20 stops at life. Belief that stops is not committed further; it is "
+        "not a probability of error."
     )
     assert explained(tree, [0, 0]).startswith("There is no evidence: all of the belief stays at l")
 

@@ -380,9 +380,9 @@ def _end(console: Console, folder: Path, n_files: int, seconds: float) -> None:
         f"Done in {seconds:.0f} seconds. Flat-CE is a softmax over all leaves, fitted to the same "
         "features; summed over a script or a kind its probabilities often serve well, and the "
         "report of skh2edl evaluate is the same for both. What it cannot say is how much of a "
-        "probability is belief. Vacuity and stopped belief are no chance of error; the hedge's "
-        "promise comes from pictures kept aside. The demo's settings were picked while looking at "
-        "these same test pictures: take its figures as a show, not as a measurement."
+        "probability is belief. Vacuity and stopped belief are no probability of error; the "
+        "hedge's promise comes from pictures kept aside. The demo's settings were picked while "
+        "looking at these same test pictures: take its figures as a show, not as a measurement."
     )
     lines = [
         f"open {folder / 'report.html'}",

@@ -72,7 +72,7 @@ const WORDS = {
 const OPINION_WORDS = {
   belief: "What the evidence commits to a class. The blue part of a bar.",
   plausibility: "What is not committed against it: belief and all that stops above. The end of the orange part. The probability (black line) lies between the two by construction; they are no confidence interval.",
-  "stops here": "Belief that came as far as this class and no further. It is not committed to anything finer, and it is no chance of error.",
+  "stops here": "Belief that came as far as this class and no further. It is not committed to anything finer, and it is not a probability of error.",
   vacuity: "The share of belief that the decision at a class left open. Not a probability of error, not a measure of missing data, and not comparable between classes with different numbers of children.",
 };
 
