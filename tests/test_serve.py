@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 from PIL import Image
 from serve_cases import (
     COLOURS,
@@ -39,6 +39,11 @@ from skh2edl.cli.app import app as command
 from skh2edl.serve import Limits, create_app
 from skh2edl.serve import routes as served_routes
 from skh2edl.serve.guard import HEADERS
+
+with warnings.catch_warnings():
+    # Earlier releases of starlette use names that the latest of anyio warns of.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from fastapi.testclient import TestClient
 
 ADDRESS = "http://127.0.0.1:8000"
 STATIC = Path(served_routes.__file__).parent / "static"
