@@ -161,6 +161,7 @@ def test_the_page_says_its_rules(divided_page):
     # Moss has no species, and both levels are counted with it: 3 kinds, 5 species.
     assert "1 leaf ends above the deepest level and counts as its own class" in said
     assert "would give 1.10 at kind and 1.61 at species" in said
+    assert "The top of the tree cat (2 leaves) : lynx, puma dog (2 leaves) : fox, wolf moss" in said
     assert "ends above the deepest level" not in words(divided_page)
     assert "Pairs with the most mistakes, counted in both directions together" in said
 
