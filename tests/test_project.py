@@ -146,7 +146,7 @@ def test_every_public_name_is_in_the_api_reference():
     assert listed == set(skh2edl._EXPORTS)
 
 
-@pytest.mark.parametrize("room", ["metrics", "displays", "report"])
+@pytest.mark.parametrize("room", ["benchmark", "datasets", "displays", "metrics", "report"])
 def test_what_a_room_offers_is_in_the_api_reference(room):
     text = (ROOT / "docs" / "api.rst").read_text(encoding="utf-8")
     listed = set(re.findall(rf"^   {room}\.(\w+)$", text, flags=re.MULTILINE))
