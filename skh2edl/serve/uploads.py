@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from PIL import Image
+from python_multipart.exceptions import FormParserError
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -119,6 +120,8 @@ async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
         if "Too many files" in error.message:
             raise HTTPException(413, too_many) from None
         raise HTTPException(400, f"The form could not be read: {error.message}") from None
+    except FormParserError as error:  # earlier releases of starlette let it through
+        raise HTTPException(400, f"The form could not be read: {error}") from None
     try:
         parts = [part for name, part in form.multi_items() if name == FIELD]
         files = [part for part in parts if isinstance(part, UploadFile)]
