@@ -20,6 +20,10 @@ from .taxonomy import Taxonomy
 # Beyond this the preset's nested read-out, which reads every leaf of every sample, gives way.
 MAX_NESTED_LEAVES = 20_000
 
+# Where a network learns in epochs, an opinion that starts with much evidence is a softmax at first;
+# one that starts with none has gradients as small as its evidence, and learns late.
+BIAS_OF_A_LEARNING_NETWORK = 7.0
+
 # Each method parameter that is None takes its value from the preset.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {
@@ -103,7 +107,8 @@ class H2EDLClassifier(TreeClassifier):
     depth_weights : sequence of float, default=None
         Weight of the decisions of each depth, from the root; None means 1.
     initial_bias : float, default=None
-        Bias of the read-out at the start.
+        Bias of the read-out at the start. None means 7 in the default preset where the network is
+        fine-tuned or ``solver="adamw"``: it then starts as a softmax and learns as fast.
     image_size : int or (height, width), default=None
         None takes the size the weights were trained for.
     augmentation : str, mapping or None, default="timm"
@@ -375,8 +380,15 @@ class H2EDLClassifier(TreeClassifier):
             leaf_weight=self._chosen("leaf_weight"),
             consistency_weight=self._chosen("consistency_weight"),
             depth_weights=self.depth_weights,
-            initial_bias=self._chosen("initial_bias"),
+            initial_bias=self._choose_bias(),
         )
+
+    def _choose_bias(self) -> float:
+        learns = self.solver == "adamw" or (self.backbone is not None and self.finetune == "full")
+        if self.initial_bias is None and self.preset == "default" and learns:
+            return BIAS_OF_A_LEARNING_NETWORK
+        bias: float = self._chosen("initial_bias")
+        return bias
 
     def _choose_read_out(self, taxonomy: Taxonomy) -> str:
         if self.read_out is None and taxonomy.n_leaves > MAX_NESTED_LEAVES:
