@@ -8,7 +8,8 @@ from pathlib import Path
 NOT_FOR_USERS = {"dev", "docs", "test"}
 
 
-def main():
+def main() -> None:
+    """Print a line for every package that users install."""
     text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     project = tomllib.loads(text)["project"]
     requirements = list(project["dependencies"])
