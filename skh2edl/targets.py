@@ -73,8 +73,8 @@ def resolve_taxonomy(
     classes = np.unique(labels)
     if len(classes) < 2:
         raise ValueError(
-            f"y holds one class, {classes.tolist()[0]!r}, but a classifier needs at least two classes. "
-            "Give samples of another class, or a taxonomy that names it."
+            f"y holds one class, {classes.tolist()[0]!r}, but a classifier needs at least two "
+            "classes. Give samples of another class, or a taxonomy that names it."
         )
     return Taxonomy.flat(classes.tolist())
 
