@@ -442,6 +442,12 @@ class _Run:
             raise ValueError(saved)
         if saved is None:
             return Progress()
+        if ("rows" in saved["optimizer"]) != self.by_rows:
+            raise ValueError(
+                "In a tree as large as this a fit in one process moves single rows, one in several "
+                "processes moves all, and the checkpoint belongs to the other kind: resume it with "
+                "as many devices as it was written with, or give another checkpoint_dir."
+            )
         self.network.load_state_dict(saved["network"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.fabric.strategy.precision.load_state_dict(saved["precision"])

@@ -343,3 +343,29 @@ def test_callbacks_see_every_epoch_and_may_stop(data):
     clf.fit(*data)
     assert clf.n_iter_ == 2
     assert len(watcher.accuracies) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "evidence"),
+    [
+        # All leaves together: e^7, as a softmax has nothing but evidence.
+        ({}, np.exp(7)),
+        ({"initial_bias": 1.0}, np.exp(1)),
+        # The paper's form starts near nothing: softplus of -2 for each of the root's children.
+        ({"preset": "paper"}, 3 * np.log1p(np.exp(-2))),
+    ],
+)
+def test_a_network_that_learns_in_epochs_starts_as_a_softmax(data, options, evidence):
+    X, y = data
+    clf = H2EDLClassifier(
+        TREE,
+        backbone=None,
+        solver="adamw",
+        learning_rate=1e-9,
+        max_epochs=1,
+        validation_fraction=None,
+        random_state=0,
+        **options,
+    ).fit(X, y)
+    opinion = clf.predict_hyper_opinion(X[:1])
+    assert opinion.evidence[0, :3].sum() == pytest.approx(evidence, rel=1e-4)

@@ -94,6 +94,20 @@ def test_an_interrupted_fit_by_rows_goes_on_with_the_same_bits(as_if_large, monk
     assert torch.equal(clf.network_.head.linear.weight, whole.network_.head.linear.weight)
 
 
+def test_a_checkpoint_of_rows_is_not_taken_for_one_of_whole_steps(
+    as_if_large, monkeypatch, tmp_path
+):
+    X, y = clouds()
+    options = {"backbone": None, "validation_fraction": None, "random_state": 0, "max_epochs": 1}
+    clf = H2EDLClassifier(TREE, checkpoint_dir=tmp_path, **options).fit(X, y)
+    # As several processes do, which exchange whole gradients.
+    monkeypatch.setattr("skh2edl.training._is_updated_by_rows", lambda *args: False)
+    with pytest.raises(
+        ValueError, match="belongs to the other kind: resume it with as many devices"
+    ):
+        clf.fit(X, y)
+
+
 def by_rows(values):
     index = torch.arange(len(values))[None]
     return torch.sparse_coo_tensor(index, values.clone(), values.shape, check_invariants=True)
