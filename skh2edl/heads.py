@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import losses
+from .opinion_loss import log_risk_and_divergence
 from .segments import Paths, TreeSegments
 from .taxonomy import Taxonomy
 
@@ -151,6 +152,12 @@ class TreeHead(nn.Module):
         with torch.autocast(features.device.type, enabled=False):
             return self.linear(features.to(self.linear.weight.dtype))
 
+    def read_out_rows(self, features: Tensor) -> Tensor:
+        """Return the logits with a row for each output: (n_outputs, n)."""
+        weight, bias = self.linear.weight, self.linear.bias
+        with torch.autocast(features.device.type, enabled=False):
+            return torch.addmm(bias[:, None], weight, features.to(weight.dtype).T)
+
     def path_logits(self, features: Tensor, paths: Paths) -> Tensor:
         """Return the logits of the decisions on the ways to the labels: (n_entries,).
 
@@ -171,7 +178,7 @@ class TreeHead(nn.Module):
             if (n_samples + _COST_OF_A_COPIED_ROW) * used.shape[0] < min(apart, dense):
                 return self._read_rows(features, used)[paths.row, column]
         if apart >= dense:
-            return paths.gather(self.read_out(features))
+            return paths.gather_rows(self.read_out_rows(features))
         weight, bias = self.linear.weight, self.linear.bias
         with torch.autocast(features.device.type, enabled=False):
             rows = F.embedding(paths.decision, weight, sparse=self.sparse_gradient)
@@ -490,25 +497,47 @@ class OpinionTreeHead(EvidentialHead):
         """Return log P of each leaf in tree order: (n, n_leaves)."""
         return self.segments.sum_to_leaves(self.log_conditional(features))
 
-    def alpha_at(self, features: Tensor, paths: Paths) -> tuple[Tensor, Tensor]:
-        """Return the concentrations of some decisions, and their prior part: (n_entries,) each."""
-        prior_weight = self.prior_weight.index_select(0, paths.node)
-        prior = self.base_rate.index_select(0, paths.decision) * paths.spread(prior_weight)
+    def evidence_at(self, features: Tensor, paths: Paths) -> Tensor:
+        """Return the evidence for some decisions: (n_entries,)."""
         if self.nested:
-            evidence = paths.gather(self.pooled_evidence(self.read_out(features)))
+            leaves = self.to_evidence(self.segments.leaf_rows(self.read_out_rows(features)))
+            evidence = paths.gather_rows(self.segments.rows_below(leaves))
         else:
             evidence = self.to_evidence(self.path_logits(features, paths))
         # As reported: a held-out label may pass through a node that no training label did.
-        return evidence * paths.spread(self.supervised.index_select(0, paths.node)) + prior, prior
+        return evidence * paths.spread(self.supervised.index_select(0, paths.node))
+
+    def prior_at(self, paths: Paths) -> Tensor:
+        """Return the prior concentrations of some decisions: (n_entries,)."""
+        prior_weight = self.prior_weight.index_select(0, paths.node)
+        return self.base_rate.index_select(0, paths.decision) * paths.spread(prior_weight)
 
     def log_conditional_at(self, features: Tensor, paths: Paths) -> Tensor:
         """Return log p of some decisions: (n_entries,)."""
-        alpha, _ = self.alpha_at(features, paths)
+        alpha = self.evidence_at(features, paths) + self.prior_at(paths)
         return alpha.log() - paths.spread(paths.segment_sum(alpha).log())
 
     def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
         """Return the loss of each sample."""
-        alpha, prior = self.alpha_at(features, paths)
+        evidence, prior = self.evidence_at(features, paths), self.prior_at(paths)
+        kl_weight = self.kl_weight_after(epochs_done)
+        if self.risk != "log" or self.consistency_weight > 0:
+            return self._loss_term_by_term(evidence, prior, paths, kl_weight)
+        weight = self.depth_weights.index_select(0, paths.node)
+        of_divergence = None
+        if kl_weight > 0:
+            of_divergence = kl_weight * weight
+            if self.kl_per_child:
+                of_divergence /= self.segments.fan_out[paths.node]
+        prior_weight = self.prior_weight.index_select(0, paths.node)
+        return log_risk_and_divergence(
+            evidence, prior, prior_weight, paths, weight + self.leaf_weight, of_divergence
+        )
+
+    def _loss_term_by_term(
+        self, evidence: Tensor, prior: Tensor, paths: Paths, kl_weight: float
+    ) -> Tensor:
+        alpha = evidence + prior
         strength = paths.segment_sum(alpha)
         probability = alpha / paths.spread(strength)
 
@@ -519,7 +548,6 @@ class OpinionTreeHead(EvidentialHead):
             risk = losses.digamma_risk(alpha, strength, paths.target)
         else:
             risk = surprise if self.risk == "log" else torch.zeros_like(surprise)
-        kl_weight = self.kl_weight_after(epochs_done)
         if kl_weight > 0:
             is_target = torch.zeros_like(alpha, dtype=torch.bool).index_fill(0, paths.target, True)
             divergence = losses.misleading_evidence(alpha, prior, is_target, paths.segment_sum)

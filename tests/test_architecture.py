@@ -34,6 +34,7 @@ ROOMS = (
     "metrics",
     "losses",
     "segments",
+    "opinion_loss",
     "heads",
     "softmax_heads",
     "flat_heads",

@@ -108,6 +108,16 @@ def test_the_excess_of_log_gamma_is_smooth_where_its_two_forms_meet():
     np.testing.assert_allclose(points.grad, [slope] * 3, rtol=1e-6)
 
 
+@pytest.mark.parametrize("prior", [0.01, 1.0, 40.0])
+def test_a_term_of_the_divergence_and_its_slope_equal_special_functions(prior):
+    x = np.concatenate([np.geomspace(1e-6, 1e3, 500), [5.999999, 6.0, 6.000001]])
+    value, slope = losses.divergence_term(torch.from_numpy(x), prior)
+    expected = gammaln(x) - (x - prior) * digamma(x) + x
+    np.testing.assert_allclose(value, expected, rtol=1e-10, atol=1e-10)
+    expected = 1 - (x - prior) * polygamma(1, x)
+    np.testing.assert_allclose(slope, expected, rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("name", ["squared", "log", "digamma"])
 def test_risks_have_right_gradients(name):
     alpha = ALPHA.clone().requires_grad_()

@@ -1,0 +1,129 @@
+"""The loss in closed form against the sum of its terms, whose gradients torch finds."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import taxonomies
+from test_heads import TREE, every_node, extreme, make_features, opinion_head
+from torch.distributions import Dirichlet, kl_divergence
+
+from skh2edl.heads import EVIDENCE_FUNCTIONS, READ_OUTS
+
+OPTIONS = {
+    "plain": {},
+    "leaf term": {"leaf_weight": 0.1},
+    "weights": {"kl_per_child": True, "depth_weights": [1.0, 0.5, 2.0, 3.0]},
+    "no divergence": {"kl_weight": 0.0},
+}
+UNSEEN = np.arange(TREE.n_branching) != 1
+
+
+def loss_by_distributions(head, features, paths, kl_weight):
+    """The objective an opinion at a time, with the divergence of torch.distributions."""
+    alpha = head.evidence(features) + head.prior
+    losses = [features.sum() * 0] * paths.n_samples
+    for segment, (sample, node) in enumerate(
+        zip(paths.sample.tolist(), paths.node.tolist(), strict=True)
+    ):
+        columns = paths.decision[paths.segment == segment]
+        own, prior = alpha[sample, columns], head.prior[columns]
+        true = paths.target[segment] - (paths.segment < segment).sum()
+        risk = own.sum().log() - own[true].log()
+        kept = torch.where(torch.arange(len(columns)) == true, prior, own)
+        divergence = kl_divergence(Dirichlet(kept), Dirichlet(prior))
+        if head.kl_per_child:
+            divergence = divergence / len(columns)
+        weight = head.depth_weights[node]
+        cost = weight * (risk + kl_weight * divergence) + head.leaf_weight * risk
+        losses[sample] = losses[sample] + cost
+    return torch.stack(losses)
+
+
+def loss_and_gradients(function, head, features):
+    losses = function()
+    gradients = torch.autograd.grad(
+        (losses * torch.arange(1, len(losses) + 1)).sum(),
+        [features, *head.linear.parameters(), head.log_scale],
+    )
+    return losses, *gradients
+
+
+def assert_both_agree(head, nodes, features, epochs_done=np.inf):
+    paths = head.prepare(nodes)
+    kl_weight = head.kl_weight_after(epochs_done)
+    ours = loss_and_gradients(lambda: head.loss(features, paths, epochs_done), head, features)
+    expected = loss_and_gradients(
+        lambda: loss_by_distributions(head, features, paths, kl_weight), head, features
+    )
+    for one, other in zip(ours, expected, strict=True):
+        # The derivatives of torch.distributions go through a trigamma of nine digits.
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("read_out", READ_OUTS)
+@pytest.mark.parametrize("evidence", EVIDENCE_FUNCTIONS)
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("supervised", [None, UNSEEN], ids=["all seen", "one unseen"])
+def test_value_and_gradient_are_those_of_torch_distributions(
+    read_out, evidence, options, supervised
+):
+    head = opinion_head(
+        supervised=supervised,
+        read_out=read_out,
+        evidence=evidence,
+        risk="log",
+        learn_evidence_scale=True,
+        **{"kl_weight": 0.7, **options},
+    )[0]
+    features = make_features(2 * TREE.n_nodes).requires_grad_()
+    # Every node is a label: leaves, ancestors and the root.
+    assert_both_agree(head, np.tile(every_node(), 2), features, epochs_done=5)
+
+
+@settings(max_examples=25)
+@given(taxonomies(), st.integers(0, 1000), st.sampled_from(READ_OUTS))
+def test_they_agree_on_random_trees(tree, seed, read_out):
+    head = opinion_head(
+        tree, seed, read_out=read_out, evidence="exp", risk="log", learn_evidence_scale=True
+    )[0]
+    features = make_features(tree.n_nodes, seed).requires_grad_()
+    assert_both_agree(head, every_node(tree), features)
+
+
+@pytest.mark.parametrize("prior_weight", [1e-3, 1.0, 50.0, 1e4])
+def test_they_agree_for_any_prior(prior_weight):
+    head = opinion_head(read_out="nested", evidence="exp", risk="log", learn_evidence_scale=True)[0]
+    head.prior_weight.fill_(prior_weight)
+    assert_both_agree(head, every_node(), make_features(TREE.n_nodes).requires_grad_())
+
+
+@pytest.mark.parametrize("read_out", READ_OUTS)
+@pytest.mark.parametrize("evidence", EVIDENCE_FUNCTIONS)
+def test_finite_differences_agree(read_out, evidence):
+    head = opinion_head(
+        read_out=read_out, evidence=evidence, risk="log", kl_annealing_epochs=0, leaf_weight=0.2
+    )[0]
+    paths = head.prepare(TREE.resolve(["puma", "dog", "root", "fish"]))
+    features = make_features(4).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: head.loss(x, paths, 0), features)
+
+
+@pytest.mark.parametrize("read_out", READ_OUTS)
+@pytest.mark.parametrize("evidence", EVIDENCE_FUNCTIONS)
+def test_float32_is_close_to_float64_at_the_ends(read_out, evidence):
+    """Logits of -1e4 and 1e4, where evidence is 0 or 5e8 and more."""
+    nodes = np.tile(every_node(), 8)
+    results = []
+    for dtype in (torch.float32, torch.float64):
+        head = opinion_head(
+            dtype=dtype, read_out=read_out, evidence=evidence, risk="log", kl_annealing_epochs=0
+        )[0]
+        with torch.no_grad():
+            features = extreme(head, nodes.size).to(dtype)
+        losses = head.loss(features, head.prepare(nodes), 0)
+        results.append([losses, *torch.autograd.grad(losses.sum(), list(head.linear.parameters()))])
+    for single, double in zip(*results, strict=True):
+        assert torch.isfinite(single).all()
+        torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-4)
