@@ -36,7 +36,7 @@ from .persistence import save_model
 from .samples import FeatureSamples, ImageSamples, Output, Samples
 from .search import search_leaves
 from .selection import split_validation
-from .solvers import minimize_head, scale_features
+from .solvers import default_l2, minimize_head, scale_features
 from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
 from .taxonomy import Taxonomy
 from .training import HeldOut, Recipe, resolve_precision, train
@@ -59,6 +59,9 @@ _MAX_WEIGHTS_OF_LBFGS = 25_000_000
 # From so many leaves on the best one is searched for.
 _SEARCH_FROM = 20_000
 
+# Largest gradient component at which a quasi-Newton fit stops, unless a preset says otherwise.
+DEFAULT_TOLERANCE = 1e-4
+
 
 def _searched(head: Any, features: torch.Tensor, k: int) -> torch.Tensor:
     leaves, log_probability = search_leaves(head, features, k)
@@ -80,7 +83,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         "feature_scaling": [StrOptions({"global", "feature"}), None],
         "solver": [StrOptions({"auto", "lbfgs", "adamw"})],
         "l2": [Interval(Real, 0, None, closed="left"), None],
-        "tol": [Interval(Real, 0, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left"), None],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
@@ -113,6 +116,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
     taxonomy: Taxonomy | None
     backbone: str | None
     weights: str | os.PathLike[str] | None
+    tol: float | None
 
     # What a method decides ---------------------------------------------------------------------
 
@@ -263,6 +267,10 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             self._minimize(network, samples, targets, weight)
         self.network_ = network.eval()
 
+    def _tolerance(self) -> float:
+        """Return the largest gradient component at which a quasi-Newton fit stops."""
+        return DEFAULT_TOLERANCE if self.tol is None else self.tol
+
     def _minimize(
         self,
         network: Network,
@@ -276,9 +284,9 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             samples.features,
             targets,
             weight,
-            l2=self.l2,
+            l2=default_l2(samples.features.shape[1]) if self.l2 is None else self.l2,
             max_iter=self.max_iter,
-            tol=self.tol,
+            tol=self._tolerance(),
             verbose=self.verbose,
         )
         self.n_iter_ = len(values)

@@ -107,7 +107,8 @@ def test_the_classifier_is_its_head_with_the_same_options(method, data):
     # The loss that was minimised is the head's with these options, plus the penalty.
     with torch.no_grad():
         loss = head.loss(features, head.prepare(TREE.resolve(labels)), np.inf).numpy()
-        penalty = clf.l2 / 2 * float(head.linear.weight.square().sum())
+        # What l2=None means for so few features.
+        penalty = 0.003 / 2 * float(head.linear.weight.square().sum())
     assert clf.history_["objective"][-1] == pytest.approx(loss[weight].mean() + penalty, rel=1e-9)
 
 

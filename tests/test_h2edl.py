@@ -369,3 +369,28 @@ def test_a_network_that_learns_in_epochs_starts_as_a_softmax(data, options, evid
     ).fit(X, y)
     opinion = clf.predict_hyper_opinion(X[:1])
     assert opinion.evidence[0, :3].sum() == pytest.approx(evidence, rel=1e-4)
+
+
+def test_without_a_penalty_of_its_own_a_fit_of_many_features_has_more():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 2560)), np.repeat(["a", "b"], 20)
+    plain, twice = (
+        H2EDLClassifier(backbone=None, l2=l2).fit(X, y).predict_proba(X) for l2 in (None, 0.006)
+    )
+    np.testing.assert_array_equal(plain, twice)
+    less = H2EDLClassifier(backbone=None, l2=0.003).fit(X, y).predict_proba(X)
+    assert np.abs(plain - less).max() > 1e-3
+
+
+@pytest.mark.parametrize(("preset", "tol"), [("default", 3e-4), ("paper", 1e-4)])
+def test_without_a_tolerance_of_its_own_a_fit_has_the_one_of_its_preset(preset, tol):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)
+    named, unnamed = (
+        H2EDLClassifier(backbone=None, preset=preset, tol=value).fit(X, y) for value in (tol, None)
+    )
+    assert named.n_iter_ == unnamed.n_iter_
+    np.testing.assert_array_equal(named.predict_proba(X), unnamed.predict_proba(X))
+    assert H2EDLClassifier(backbone=None, preset=preset, tol=tol / 10).fit(X, y).n_iter_ > (
+        named.n_iter_
+    )
