@@ -130,9 +130,10 @@ def preset_experiments(
     if frozen is None:
         frozen = preset != "paper" and dataset != "glyphs"
     if frozen:
-        grid = {"l2_grid": (0.01, 0.001)} if preset == "quick" else {}
+        if preset == "quick":
+            options["l2_grid"] = (0.01, 0.001)
         usual = "tf_efficientnet_lite0" if preset == "quick" else "resnet50"
-        return frozen_protocol(dataset, backbone or usual, **grid, **options)
+        return frozen_protocol(dataset, backbone or usual, **options)
     if dataset == "glyphs" and preset != "paper":
         network = backbone or _GLYPH_NETWORK
         return finetuned_protocol(
