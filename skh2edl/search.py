@@ -1,38 +1,51 @@
 """The most probable leaves of a large tree, without reading all of it.
 
 No leaf is more probable than its ancestors, so a node whose probability is below that of the leaves
-found so far hides no better one, and the answer is exact.
+found so far hides no better one, and the answer is exact. Nodes are opened for all samples of a
+group at once, because one product with many rows is faster than many with few.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from .segments import Paths, TreeSegments
+from .segments import Block, TreeSegments
 
-_Ints = npt.NDArray[np.int64]
-_Floats = npt.NDArray[np.float64]
+# Samples that are searched for together: a node is read for all of them if one needs it.
+_GROUP = 64
+# Values that one reading gives: few enough to stay in the cache of a processor.
+_MAX_VALUES = 2**19
+_MAX_VALUES_ON_DEVICE = 2**24
+# Decisions to read from which on it pays to look for good leaves first, and for better ones on so
+# many further ways down.
+_SOME_DECISIONS = 512
+_MANY_DECISIONS = 4096
+_WIDE = 16
 
-# Decisions that one reading looks at: bounds the memory of a search that finds no way to stop.
-_MAX_DECISIONS_AT_ONCE = 2**22
+# Nodes with their log P: branching positions (m,), and for each sample of the group (m, n).
+_Nodes = tuple[Tensor, Tensor]
 
 
 class SearchableHead(Protocol):
     """A head that can be asked for the decisions of some nodes alone."""
 
     segments: TreeSegments
+    linear: nn.Linear
 
-    def log_conditional_at(self, features: Tensor, paths: Paths) -> Tensor:
-        """Return log p of some decisions."""
+    def log_conditional_of(self, features: Tensor, block: Block) -> Tensor:
+        """Return log p of some decisions for all samples."""
 
 
 @torch.inference_mode()
-def search_leaves(head: SearchableHead, features: Tensor, k: int = 1) -> tuple[_Ints, _Floats]:
+def search_leaves(
+    head: SearchableHead, features: Tensor, k: int = 1
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Return the k most probable leaves of each sample, best first.
 
     Equally probable leaves come in tree order, as far as rounding leaves them equal.
@@ -62,117 +75,122 @@ def search_leaves(head: SearchableHead, features: Tensor, k: int = 1) -> tuple[_
     >>> tree.leaves[leaves[0, 0]]
     'dog'
     """
-    search = _Search(head, features, min(k, head.segments.taxonomy.n_leaves))
-    search.descend()
-    search.close()
-    return search.leaves, search.found
+    k = min(k, head.segments.taxonomy.n_leaves)
+    searches = [_Search(head, group, k) for group in features.split(_group_size(head))]
+    for search in searches:
+        search.run()
+    leaves = torch.cat([search.leaves for search in searches], dim=1).T
+    log_p = torch.cat([search.found for search in searches], dim=1).T
+    return leaves.cpu().numpy(), log_p.cpu().double().numpy()
+
+
+def _group_size(head: SearchableHead) -> int:
+    """Return how many samples are read together: fewer where one node alone is large."""
+    largest = int(np.diff(head.segments.taxonomy.decision_offsets).max())
+    return max(1, min(_GROUP, _MAX_VALUES_ON_DEVICE // largest))
 
 
 class _Search:
-    """What is known of a batch: the best leaves so far, and the nodes that were not opened."""
+    """The best leaves of a group of samples so far: k rows, best first, one column a sample."""
 
     def __init__(self, head: SearchableHead, features: Tensor, k: int) -> None:
         self.head, self.features, self.k = head, features, k
-        tree = head.segments.taxonomy
+        self.segments, tree = head.segments, head.segments.taxonomy
+        self.n_leaves, self.n_nodes = tree.n_leaves, tree.n_leaves + tree.n_branching
         n = features.shape[0]
-        self.n_leaves, self.n_branching = tree.n_leaves, tree.n_branching
-        self.fan_out = np.diff(tree.decision_offsets)
-        self.below = head.segments.below.cpu().numpy()
-        self.found = np.full((n, k), -np.inf)
-        self.leaves = np.full((n, k), tree.n_leaves, dtype=np.int64)
-        # Unopened nodes as (sample, branching position, log P), in parts.
-        self.closed: list[tuple[_Ints, _Ints, _Floats]] = []
+        at_once = _MAX_VALUES if features.device.type == "cpu" else _MAX_VALUES_ON_DEVICE
+        self.max_rows = max(1, at_once // max(1, n))
+        self.root = (
+            torch.zeros(1, dtype=torch.int64, device=features.device),
+            head.linear.weight.new_zeros(1, n),
+        )
+        # Finite, so that a difference to it is never undefined.
+        self.lowest = torch.finfo(self.root[1].dtype).min
+        self.found = self.root[1].new_full((k, n), self.lowest)
+        self.leaves = self.root[0].new_full((k, n), tree.n_leaves)
 
-    def descend(self) -> None:
-        """Follow the best child of each node down to leaves, until there are k of them."""
-        sample: _Ints = np.arange(len(self.found))
-        node: _Ints = np.zeros_like(sample)
-        log_p: _Floats = np.zeros(len(sample))
-        while sample.size:
-            opened = self._open(sample, node, log_p)
-            best = _first_of_each(opened[0], -opened[2], opened[1])
-            self._put_back(opened, np.delete(np.arange(opened[0].size), best))
-            sample, node, log_p = opened[0][best], opened[1][best], opened[2][best]
-            # A way that ended at leaves, too few of them, goes on with the best node left.
-            ended = np.setdiff1d(np.flatnonzero(np.isneginf(self.found[:, -1])), sample)
-            if ended.size:
-                further = self._take_best(ended)
-                sample, node, log_p = (
-                    np.concatenate(pair)
-                    for pair in zip((sample, node, log_p), further, strict=True)
-                )
-
-    def close(self) -> None:
+    def run(self) -> None:
         """Open every node that may hide a better leaf, until there is none."""
-        while self.closed:
-            sample, node, log_p = self._take_all()
-            may_be_better = log_p > self.found[sample, -1]
-            sample, node, log_p = sample[may_be_better], node[may_be_better], log_p[may_be_better]
-            # The most probable first: they raise the bar for the others.
-            order = np.argsort(-log_p, kind="stable")
-            total = np.cumsum(self.fan_out[node[order]])
-            now = order[: max(1, int(np.searchsorted(total, _MAX_DECISIONS_AT_ONCE)))]
-            later = np.setdiff1d(np.arange(sample.size), now)
-            if later.size:
-                self.closed.append((sample[later], node[later], log_p[later]))
-            if now.size:
-                now = np.sort(now)
-                opened = self._open(sample[now], node[now], log_p[now])
-                self._put_back(opened, np.arange(opened[0].size))
+        waiting = [self.root] if self.features.shape[0] else []
+        # The first time finds at least k leaves, one below each of k nodes.
+        ahead = [(_MANY_DECISIONS, self.k + _WIDE), (_SOME_DECISIONS, self.k)]
+        while waiting:
+            nodes = self._hopeful(waiting.pop())
+            while ahead and self._n_decisions(nodes) > ahead[-1][0]:
+                self._look_ahead(nodes, ahead.pop()[1])
+                nodes = self._hopeful(nodes)
+            # Depth first, so that only the siblings of what is being read wait.
+            parts = list(self._parts(nodes))
+            waiting += [self._open(nodes)] if len(parts) == 1 else reversed(parts)
 
-    def _open(self, sample: _Ints, node: _Ints, log_p: _Floats) -> tuple[_Ints, _Ints, _Floats]:
+    def _look_ahead(self, nodes: _Nodes, width: int) -> None:
+        """Find good leaves: follow the best nodes of each sample down, so many at each step."""
+        nodes = _best_of_each_sample(nodes, width)
+        while nodes[0].numel():
+            below = [_best_of_each_sample(self._open(part), width) for part in self._parts(nodes)]
+            position, log_p = (torch.cat(parts) for parts in zip(*below, strict=True))
+            nodes = _best_of_each_sample((position, log_p), width)
+
+    def _n_decisions(self, nodes: _Nodes) -> int:
+        return int(self.segments.fan_out.index_select(0, nodes[0]).sum())
+
+    def _parts(self, nodes: _Nodes) -> Iterator[_Nodes]:
+        """Split nodes so that the decisions of a part, but for its last node, are not too many."""
+        fan_out = self.segments.fan_out.index_select(0, nodes[0])
+        part = (fan_out.cumsum(0) - fan_out) // self.max_rows
+        sizes = part.unique_consecutive(return_counts=True)[1].tolist()
+        return zip(*(values.split(sizes) for values in nodes), strict=True)
+
+    def _hopeful(self, nodes: _Nodes) -> _Nodes:
+        """Return the nodes that are more probable than the worst leaf found, for some sample."""
+        # A largest difference, because `any` over comparisons takes ten times as long.
+        above = (nodes[1] - self.found[-1]).amax(1) > 0
+        return _select(nodes, above)
+
+    def _open(self, nodes: _Nodes) -> _Nodes:
         """Read the children of nodes: note the leaves, return the others."""
-        paths = self.head.segments.decisions_at(sample, node, len(self.found))
-        device = self.features.device
-        step = self.head.log_conditional_at(self.features, paths.to(device)).cpu().double().numpy()
-        child_sample = paths.row.numpy()
-        child_log_p = log_p[paths.segment.numpy()] + step
-        child = self.below[paths.decision.numpy()]
+        block = self.segments.block(nodes[0])
+        log_p = self.head.log_conditional_of(self.features, block)
+        log_p += block.spread(nodes[1])
+        child = self.segments.below.index_select(0, block.decision)
+        child, log_p = _select((child, log_p), (log_p - self.found[-1]).amax(1) >= 0)
         is_leaf = child < self.n_leaves
-        self._note(child_sample[is_leaf], child[is_leaf], child_log_p[is_leaf])
-        inner = ~is_leaf
-        position = self.n_leaves + self.n_branching - 1 - child[inner]
-        return child_sample[inner], position, child_log_p[inner]
+        self._note(*_select((child, log_p), is_leaf))
+        child, log_p = _select((child, log_p), ~is_leaf)
+        return self.n_nodes - 1 - child, log_p
 
-    def _note(self, sample: _Ints, leaf: _Ints, log_p: _Floats) -> None:
+    def _note(self, leaf: Tensor, log_p: Tensor) -> None:
         """Keep the k best leaves of each sample."""
-        if not sample.size:
+        worst, column = self.found[-1], leaf[:, None]
+        better = (log_p > worst) | ((log_p == worst) & (column < self.leaves[-1]))
+        some = better.any(1).nonzero().squeeze(1)
+        if not some.numel():
             return
-        hopeful = log_p >= self.found[sample, -1]
-        sample, leaf, log_p = sample[hopeful], leaf[hopeful], log_p[hopeful]
-        touched = np.unique(sample)
-        known = np.repeat(touched, self.k)
-        sample = np.concatenate([known, sample])
-        leaf = np.concatenate([self.leaves[touched].ravel(), leaf])
-        log_p = np.concatenate([self.found[touched].ravel(), log_p])
-        order = np.lexsort((leaf, -log_p, sample))
-        first = np.flatnonzero(np.diff(sample[order], prepend=-1))
-        best = order[first[:, None] + np.arange(self.k)]
-        self.leaves[touched], self.found[touched] = leaf[best], log_p[best]
-
-    def _put_back(self, nodes: tuple[_Ints, _Ints, _Floats], keep: _Ints) -> None:
-        sample, node, log_p = (part[keep] for part in nodes)
-        hopeful = log_p > self.found[sample, -1]
-        if hopeful.any():
-            self.closed.append((sample[hopeful], node[hopeful], log_p[hopeful]))
-
-    def _take_all(self) -> tuple[_Ints, _Ints, _Floats]:
-        parts: Any = [np.concatenate(part) for part in zip(*self.closed, strict=True)]
-        self.closed = []
-        return tuple(parts)
-
-    def _take_best(self, wanted: _Ints) -> tuple[_Ints, _Ints, _Floats]:
-        """Take the most probable unopened node of some samples."""
-        nodes = self._take_all()
-        best = _first_of_each(nodes[0], -nodes[2], nodes[1])
-        best = best[np.isin(nodes[0][best], wanted)]
-        keep = np.delete(np.arange(nodes[0].size), best)
-        self.closed.append(tuple(part[keep] for part in nodes))  # type: ignore[arg-type]
-        return tuple(part[best] for part in nodes)  # type: ignore[return-value]
+        better, column, log_p = better[some], column[some], log_p[some]
+        log_p = torch.cat([self.found, log_p.where(better, self.lowest)])
+        leaves, order = torch.cat([self.leaves, column.where(better, self.n_leaves)]).sort(
+            dim=0, stable=True
+        )
+        log_p = log_p.gather(0, order)
+        # A leaf found when looking ahead is met again.
+        log_p[1:].masked_fill_(leaves[1:] == leaves[:-1], self.lowest)
+        log_p, order = log_p.sort(dim=0, descending=True, stable=True)
+        self.found, self.leaves = log_p[: self.k], leaves.gather(0, order[: self.k])
 
 
-def _first_of_each(key: _Ints, rank: _Floats, tie: _Ints) -> _Ints:
-    """Return the place of the lowest rank of each key."""
-    order = np.lexsort((tie, rank, key))
-    first: _Ints = order[np.flatnonzero(np.diff(key[order], prepend=-1))]
-    return first
+def _select(nodes: _Nodes, mask: Tensor) -> _Nodes:
+    """Return the marked rows, without a copy if that is all."""
+    rows = mask.nonzero().squeeze(1)
+    if rows.shape == mask.shape:
+        return nodes
+    return nodes[0].index_select(0, rows), nodes[1].index_select(0, rows)
+
+
+def _best_of_each_sample(nodes: _Nodes, width: int) -> _Nodes:
+    """Return the best nodes of each sample; for the others they are impossible."""
+    position, log_p = nodes
+    if position.shape[0] <= width:
+        return nodes
+    best, place = log_p.topk(width, dim=0)
+    log_p = torch.full_like(log_p, -torch.inf).scatter(0, place, best)
+    return _select((position, log_p), log_p.amax(1) > -torch.inf)

@@ -53,6 +53,7 @@ class TreeSegments(nn.Module):
             "parent": taxonomy.parent_decision,
             "leaf_decision": taxonomy.last_decision[taxonomy.leaf_nodes],
             "fan_out": np.diff(taxonomy.decision_offsets),
+            "first_decision": taxonomy.decision_offsets[:-1],
             "node_depth": depths,
             "below": _what_is_below(taxonomy),
         }
@@ -72,6 +73,7 @@ class TreeSegments(nn.Module):
     parent: Tensor
     leaf_decision: Tensor
     fan_out: Tensor
+    first_decision: Tensor
     node_depth: Tensor
     below: Tensor
     on_way: Tensor | None
@@ -239,6 +241,25 @@ class TreeSegments(nn.Module):
             ),
         )
 
+    def block(self, node: Tensor) -> Block:
+        """List the decisions of some nodes, for all samples.
+
+        Parameters
+        ----------
+        node : Tensor of shape (n_nodes,)
+            Positions of branching nodes, at least one and none twice.
+        """
+        fan_out = self.fan_out.index_select(0, node)
+        stop = fan_out.cumsum(0)
+        n_rows = int(stop[-1])
+        segment = torch.repeat_interleave(fan_out, output_size=n_rows)
+        # What to add to the place of a row, the same for all rows of a node.
+        shift = self.first_decision.index_select(0, node) - (stop - fan_out)
+        decision = torch.arange(n_rows, device=node.device) + shift.index_select(0, segment)
+        in_a_row = bool((node.diff() == 1).all())
+        first = int(decision[0])
+        return Block(node, decision, segment, slice(first, first + n_rows) if in_a_row else None)
+
 
 class _TreeSum(torch.autograd.Function):
     """A sum along the tree, and its gradient, which is the sum the other way."""
@@ -334,3 +355,46 @@ class Paths:
         highest = highest.scatter_reduce(0, self.segment, logits.detach(), "amax")
         shifted = logits - self.spread(highest)
         return shifted - self.spread(self.segment_sum(shifted.exp()).log())
+
+
+@dataclass(frozen=True)
+class Block:
+    """The decisions of some nodes for all samples: one row a decision, one column a sample.
+
+    Attributes
+    ----------
+    node : Tensor of shape (n_nodes,)
+        Branching positions.
+    decision, segment : Tensor of shape (n_rows,)
+        Decision of each row, and the place of its node in `node`.
+    contiguous : slice or None
+        The same decisions as a slice, where they are one.
+    """
+
+    node: Tensor
+    decision: Tensor
+    segment: Tensor
+    contiguous: slice | None
+
+    def pick(self, values: Tensor) -> Tensor:
+        """Return the rows of the decisions, without a copy where they are a slice."""
+        if self.contiguous is not None:
+            return values[self.contiguous]
+        return values.index_select(0, self.decision)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Repeat each node's row for its decisions."""
+        return values.index_select(0, self.segment)
+
+    def node_sum(self, values: Tensor) -> Tensor:
+        """Add up the rows of each node."""
+        total = values.new_zeros(self.node.shape[0], values.shape[1])
+        return total.index_add(0, self.segment, values)
+
+    def log_softmax(self, logits: Tensor) -> Tensor:
+        """Normalise the rows of each node to a distribution, in logs."""
+        highest = logits.new_full((self.node.shape[0], logits.shape[1]), -torch.inf)
+        index = self.segment[:, None].expand_as(logits)
+        highest = highest.scatter_reduce(0, index, logits, "amax")
+        shifted = logits - self.spread(highest)
+        return shifted - self.spread(self.node_sum(shifted.exp()).log())

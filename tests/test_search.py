@@ -1,9 +1,11 @@
 """The search for the best leaves against reading all of them."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import taxonomies
 
@@ -30,7 +32,28 @@ def random_head(tree, seed, spread, opinions):
     return head.double().eval(), features
 
 
+# Thresholds of the search that send small trees through each of its ways.
+WAYS = {
+    "all at once": {},
+    "looking ahead": {"_SOME_DECISIONS": 0, "_MANY_DECISIONS": 0, "_WIDE": 1},
+    "in parts": {"_MAX_VALUES": 1},
+    "looking ahead in parts": {"_SOME_DECISIONS": 3, "_MANY_DECISIONS": 6, "_MAX_VALUES": 20},
+    "one sample at a time": {"_GROUP": 1, "_SOME_DECISIONS": 0},
+    "large nodes": {"_MAX_VALUES_ON_DEVICE": 8, "_MAX_VALUES": 8},
+}
+
+
+@pytest.fixture(params=WAYS)
+def way(request, monkeypatch):
+    for name, value in WAYS[request.param].items():
+        monkeypatch.setattr(f"skh2edl.search.{name}", value)
+    # Rows that lie apart are copied a few at a time.
+    monkeypatch.setattr("skh2edl.heads._MAX_COPIED_WEIGHTS", 4 * N_FEATURES)
+
+
 @pytest.mark.parametrize("opinions", [False, True])
+@pytest.mark.usefixtures("way")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     tree=taxonomies(),
     seed=st.integers(0, 1000),
@@ -54,31 +77,78 @@ def test_the_search_finds_the_leaves_that_reading_all_of_them_finds(
     assert all(len(set(row)) == k for row in leaves.tolist())
 
 
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("k", [1, 4, 27])
+def test_equally_probable_leaves_come_in_tree_order(k):
+    tree = Taxonomy.from_nested(
+        {f"{a}": {f"{a}{b}": [f"{a}{b}{c}" for c in range(3)] for b in range(3)} for a in range(3)}
+    )
+    leaves, log_probability = search_leaves(SoftmaxTreeHead(tree, 1), torch.zeros(2, 1), k)
+    np.testing.assert_array_equal(leaves, [range(k)] * 2)
+    np.testing.assert_allclose(np.exp(log_probability), 1 / 27, rtol=1e-6)
+
+
+def test_equal_leaves_of_several_depths_come_in_tree_order():
+    # Leaves of 1/4 each: those right below "b" are met before the deeper ones below "a".
+    tree = Taxonomy.from_nested({"a": {"only": ["a1", "a2"]}, "b": ["b1", "b2"]})
+    leaves, _ = search_leaves(SoftmaxTreeHead(tree, 1), torch.zeros(1, 1), 3)
+    assert [tree.leaves[leaf] for leaf in leaves[0]] == ["a1", "a2", "b1"]
+
+
+@pytest.mark.parametrize("opinions", [False, True])
+@pytest.mark.parametrize("spread", [0.05, 1.0, 20.0])
 @torch.inference_mode()
-def test_a_sure_head_is_asked_for_the_nodes_on_the_way_alone(monkeypatch):
+def test_a_large_tree_in_single_precision_is_searched_as_the_dense_answer_says(opinions, spread):
+    names = [f"{a}-{b}-{c}" for a in range(20) for b in range(20) for c in range(20)]
+    paths = [["root", name.split("-")[0], name.rsplit("-", 1)[0], name] for name in names]
+    tree = Taxonomy.from_parents({child: above for p in paths for above, child in pairwise(p)})
+    head, features = random_head(tree, 0, spread, opinions)
+    head, features = head.float(), features.float()
+    leaves, log_probability = search_leaves(head, features, 3)
+    best = head.leaf_log_probability(features).topk(3)
+    np.testing.assert_array_equal(leaves, best.indices)
+    np.testing.assert_allclose(log_probability, best.values, rtol=1e-5, atol=1e-5)
+
+
+def test_no_samples_have_no_leaves():
+    head = SoftmaxTreeHead(Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None}), 1)
+    leaves, log_probability = search_leaves(head, torch.zeros(0, 1), 2)
+    assert leaves.shape == log_probability.shape == (0, 2)
+
+
+@pytest.fixture
+def rows_read(monkeypatch):
+    """The number of decisions in each reading."""
+    rows = []
+    read = SoftmaxTreeHead.log_conditional_of
+
+    def count(head, features, block):
+        rows.append(len(block.decision))
+        return read(head, features, block)
+
+    monkeypatch.setattr(SoftmaxTreeHead, "log_conditional_of", count)
+    return rows
+
+
+@torch.inference_mode()
+def test_a_sure_head_is_asked_for_the_nodes_on_the_way_alone(rows_read):
     tree = Taxonomy.from_nested({f"{a}": [f"{a}{b}" for b in range(30)] for a in range(30)})
     head = SoftmaxTreeHead(tree, N_FEATURES).eval()
-    head.linear.bias[tree.last_decision[tree.resolve(["7", "712"])]] = 20
-    asked = []
-    read = head.log_conditional_at
-    monkeypatch.setattr(
-        head,
-        "log_conditional_at",
-        lambda features, paths: asked.append(len(paths.decision)) or read(features, paths),
-    )
+    head.linear.bias[tree.last_decision[tree.resolve(["7", "712"])]] = 10
     leaves, _ = search_leaves(head, torch.zeros(2, N_FEATURES))
     assert [tree.leaves[leaf] for leaf in leaves[:, 0]] == ["712", "712"]
-    # Two samples, the thirty children of the root and of "7"; none of the other 870 leaves.
-    assert sum(asked) == 2 * (30 + 30)
+    # The children of the root, and those of "7" when looking ahead and when making sure; none of
+    # the other 870 leaves.
+    assert rows_read == [30, 30, 30]
 
 
-@torch.inference_mode()
-def test_large_readings_are_taken_in_parts_with_the_same_answer(monkeypatch):
+def test_no_reading_is_larger_than_it_may_be(rows_read, monkeypatch):
     tree = Taxonomy.from_nested({f"{a}": [f"{a}{b}" for b in range(9)] for a in range(9)})
-    head, features = random_head(tree, 0, 0.01, opinions=True)
-    at_once = search_leaves(head, features, 4)
-    monkeypatch.setattr("skh2edl.search._MAX_DECISIONS_AT_ONCE", 10)
-    np.testing.assert_array_equal(search_leaves(head, features, 4)[0], at_once[0])
+    monkeypatch.setattr("skh2edl.search._MAX_VALUES", 5 * 20)
+    search_leaves(SoftmaxTreeHead(tree, N_FEATURES), torch.zeros(5, N_FEATURES))
+    # Twenty rows of five samples, and at most the rest of the node that reaches beyond them.
+    assert sum(rows_read) == 90
+    assert max(rows_read) == 27
 
 
 @torch.inference_mode()

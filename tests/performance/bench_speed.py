@@ -184,10 +184,15 @@ def bench_search():
         head = opinion_head(tree, n_features, "nodes").eval()
         features = torch.randn(64, n_features, generator=torch.Generator().manual_seed(0))
         flat = torch.randn(n_leaves, n_features, generator=torch.Generator().manual_seed(1))
-        for name, target in (("sure", "≥ 10"), ("flat", "≥ 0.67")):
+        for name, std, target in (
+            ("sure", 12.0, "≥ 10"),
+            ("flat", 0.3, "≥ 0.67"),
+            ("flatter", 0.05, "≥ 0.67"),
+            ("zero weights", 0.0, "≥ 0.67"),
+        ):
             torch.nn.init.normal_(
                 head.linear.weight,
-                std=(12.0 if name == "sure" else 0.3) / n_features**0.5,
+                std=std / n_features**0.5,
                 generator=torch.Generator().manual_seed(2),
             )
             torch.nn.init.constant_(head.linear.bias, 6.0)
