@@ -44,6 +44,18 @@ def test_the_paper_preset_lists_the_papers_protocol(run):
     assert {(each.epochs, each.weights) for each in runs} == {(100, "pretrained")}
 
 
+@pytest.mark.parametrize(
+    ("option", "kind"), [("--frozen", "features"), ("--trained", "epochs"), (None, "epochs")]
+)
+def test_a_network_is_frozen_or_trained_as_asked(run, option, kind):
+    asked = [] if option is None else [option]
+    result = run("--dataset", "glyphs", "--preset", "quick", "--list", *asked)
+    assert result.exit_code == 0, result.output
+    runs = preset_experiments("glyphs", "quick", frozen={"--frozen": True}.get(option))
+    assert result.output.split() == [each.name for each in runs]
+    assert all(getattr(each, kind) for each in runs)
+
+
 def test_a_run_ends_in_tables_and_a_second_one_in_the_same(run, tmp_path, monkeypatch):
     recipe = {"image_size": 32, "augmentation": "none"}
     monkeypatch.setattr(

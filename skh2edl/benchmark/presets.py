@@ -83,6 +83,7 @@ def preset_experiments(
     backbone: str | None = None,
     weights: str | os.PathLike[str] | None = None,
     tables: Collection[str] | None = None,
+    frozen: bool | None = None,
 ) -> list[Experiment]:
     """List the experiments of a preset.
 
@@ -101,6 +102,9 @@ def preset_experiments(
     tables : collection of str, default=None
         Which of "main", "ablation", "coarsened" and "budget"; None means all, or "main" for
         "quick".
+    frozen : bool, default=None
+        Whether heads are fitted to the frozen features of the network, or the network is trained
+        whole; None means what the preset says above.
 
     Returns
     -------
@@ -113,26 +117,29 @@ def preset_experiments(
     ['Flat-CE', 'Hier-CE', 'H2EDL, paper', 'H2EDL']
     >>> len(preset_experiments("fgvc_aircraft", "paper"))
     117
+    >>> preset_experiments("glyphs", "quick", frozen=True)[0].features
+    'tf_efficientnet_lite0'
     """
     _check(dataset, preset)
-    start = None if weights is None and dataset == "glyphs" else "pretrained"
+    start = None if weights is None and dataset == "glyphs" and not frozen else "pretrained"
     options: dict[str, Any] = {"weights": start if weights is None else Path(weights).stem}
     if preset == "quick":
         options |= {"methods": QUICK, "seeds": (0,), "tables": tables or ("main",)}
     else:
         options["tables"] = tables or TABLES
+    if frozen is None:
+        frozen = preset != "paper" and dataset != "glyphs"
+    if frozen:
+        if preset == "quick":
+            options["l2_grid"] = (0.01, 0.001)
+        usual = "tf_efficientnet_lite0" if preset == "quick" else "resnet50"
+        return frozen_protocol(dataset, backbone or usual, **options)
     if dataset == "glyphs" and preset != "paper":
         network = backbone or _GLYPH_NETWORK
         return finetuned_protocol(
             dataset, network, epochs=_GLYPH_EPOCHS, parameters=_GLYPH_RECIPE, **options
         )
-    if preset == "paper":
-        return finetuned_protocol(dataset, backbone or "resnet50", **options)
-    if preset == "quick":
-        return frozen_protocol(
-            dataset, backbone or "tf_efficientnet_lite0", l2_grid=(0.01, 0.001), **options
-        )
-    return frozen_protocol(dataset, backbone or "resnet50", **options)
+    return finetuned_protocol(dataset, backbone or "resnet50", **options)
 
 
 def _check(dataset: str, preset: str) -> None:

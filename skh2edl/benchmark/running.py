@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ from ..evidential_baselines import (
 from ..features import ImageFeatureExtractor
 from ..h2edl import H2EDLClassifier
 from ..selection import split_validation
+from .choice import SCORES, Candidate, best, fit_candidate, fit_grid
 from .experiment import Experiment
 from .records import PeakMemory, error_path, record_path, versions, write_record
 
@@ -284,14 +285,6 @@ def _attempt(
     return experiment.name, None
 
 
-class _Candidate(NamedTuple):
-    """A fitted model, what calibrates it, and what the validation images say of both."""
-
-    fitted: Any
-    calibrated: Any
-    summary: dict[str, Any]
-
-
 def run_experiment(
     experiment: Experiment,
     data: LabelledImages,
@@ -332,22 +325,17 @@ def run_experiment(
     y_val, y_test = data.labels[rows["val"]], data.labels[rows["test"]]
     parts = {part: X[index] for part, index in rows.items()}
 
-    best: dict[str, _Candidate] = {}
-    summaries = []
+    def fit(values: Mapping[str, Any], number: int) -> Candidate:
+        clf = _classifier(experiment, data.taxonomy, dict(values), machine or {})
+        if experiment.epochs is not None and checkpoints is not None:
+            clf.set_params(checkpoint_dir=checkpoints / str(number))
+        return fit_candidate(clf, parts, y, y_val, values)
+
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for number, values in enumerate(experiment.grid or ((),)):
-            clf = _classifier(experiment, data.taxonomy, dict(values), machine or {})
-            if experiment.epochs is not None and checkpoints is not None:
-                clf.set_params(checkpoint_dir=checkpoints / str(number))
-            candidate = _fit(clf, parts, y, y_val, values)
-            summaries.append(candidate.summary)
-            # Penalty and calibration are chosen together, for every method alike.
-            for block, score in (("test", "nll"), ("test_calibrated", "nll_calibrated")):
-                kept = best.get(block)
-                if kept is None or candidate.summary[score] < kept.summary[score]:
-                    best[block] = candidate
-        plain, calibrated = best["test"], best["test_calibrated"]
+        candidates = fit_grid([dict(values) for values in experiment.grid], fit)
+        # Penalty and calibration are chosen together, for every method alike.
+        plain, calibrated = (best(candidates, score) for score in SCORES)
         before = time.perf_counter()
         report = _report(plain.fitted, parts["test"], y_test, data.taxonomy)
         predict_seconds = time.perf_counter() - before
@@ -357,7 +345,7 @@ def run_experiment(
             "chosen": dict(plain.summary["parameters"]),
             "chosen_calibrated": dict(calibrated.summary["parameters"]),
             "calibration": calibrated.summary["calibration"],
-            "candidates": summaries,
+            "candidates": [candidate.summary for candidate in candidates],
             "test": report,
             "test_calibrated": _report(calibrated.calibrated, parts["test"], y_test, data.taxonomy),
         }
@@ -415,32 +403,6 @@ def _classifier(
     if experiment.epochs is not None:
         parameters |= {"max_epochs": experiment.epochs, "solver": "adamw"}
     return CLASSIFIERS[experiment.classifier](taxonomy, **{**parameters, **machine})
-
-
-def _fit(clf: Any, parts: Mapping[str, Any], y: Any, y_val: Any, values: Any) -> _Candidate:
-    """Fit a candidate and what calibrates it."""
-    started = time.perf_counter()
-    clf.fit(parts["train"], y, X_val=parts["val"], y_val=y_val)
-    seconds = time.perf_counter() - started
-    calibrated = CalibratedTreeClassifier(FrozenEstimator(clf)).fit(parts["val"], y_val)
-    tree = clf.taxonomy_
-    proba = clf.predict_proba(parts["val"])
-    factor = "evidence_scale" if calibrated.method_ == "evidence" else "temperature"
-    summary = {
-        "parameters": dict(values),
-        "accuracy": metrics.level_accuracy(y_val, proba, tree),
-        "balanced_accuracy": metrics.level_balanced_accuracy(y_val, proba, tree),
-        "ece": metrics.level_ece(y_val, proba, tree),
-        "nll": metrics.level_nll(y_val, proba, tree),
-        "nll_calibrated": metrics.level_nll(y_val, calibrated.predict_proba(parts["val"]), tree),
-        "calibration": {
-            "method": calibrated.method_,
-            factor: float(getattr(calibrated, f"{factor}_")),
-        },
-        "n_iter": int(clf.n_iter_),
-        "seconds": round(seconds, 3),
-    }
-    return _Candidate(clf, calibrated, summary)
 
 
 def _report(clf: Any, X: Any, y: Any, tree: Any) -> dict[str, dict[str, float]]:

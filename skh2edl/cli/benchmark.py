@@ -42,6 +42,14 @@ def benchmark(
     backbone: Annotated[
         str | None, typer.Option(help="Another network of timm than the preset's.")
     ] = None,
+    frozen: Annotated[
+        bool | None,
+        typer.Option(
+            "--frozen/--trained",
+            help="Fit heads to the network's frozen features, or train it whole; the preset "
+            "decides if neither is given.",
+        ),
+    ] = None,
     table: Annotated[
         list[str] | None,
         typer.Option(help="Run only main, ablation, coarsened or budget; may be repeated."),
@@ -94,7 +102,7 @@ def benchmark(
     records = records or Path("benchmark") / f"{dataset}-{preset}"
     if not tables_only:
         experiments = preset_experiments(
-            dataset, preset, backbone=backbone, weights=weights, tables=table
+            dataset, preset, backbone=backbone, weights=weights, tables=table, frozen=frozen
         )
         if list_only:
             typer.echo("\n".join(experiment.name for experiment in experiments))

@@ -1,0 +1,122 @@
+"""What the validation images choose: candidates of one experiment, and where their grid ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from sklearn.frozen import FrozenEstimator
+
+from .. import metrics
+from ..calibration import CalibratedTreeClassifier
+
+# A candidate is chosen twice: as it is, and calibrated.
+SCORES = ("nll", "nll_calibrated")
+
+# How often a grid goes on beyond each of its ends.
+_MAX_STEPS_BEYOND = 3
+
+
+class Candidate(NamedTuple):
+    """A fitted model, what calibrates it, and what the validation images say of both."""
+
+    fitted: Any
+    calibrated: Any
+    summary: dict[str, Any]
+
+
+def best(candidates: Sequence[Candidate], score: str) -> Candidate:
+    """Return the candidate with the lowest score."""
+    return min(candidates, key=lambda candidate: candidate.summary[score])
+
+
+def fit_grid(
+    grid: Sequence[Mapping[str, Any]], fit: Callable[[Mapping[str, Any], int], Candidate]
+) -> list[Candidate]:
+    """Fit every candidate, and go on beyond an end of the grid that one of the scores chooses.
+
+    A grid of one positive number whose values differ by one factor goes on by that factor, so that
+    no method is judged by the edge of a grid that suits another one.
+
+    Parameters
+    ----------
+    grid : sequence of mappings
+        Values of the candidates; none means one candidate without any.
+    fit : callable
+        From values and the number of the candidate to the candidate.
+
+    Returns
+    -------
+    candidates : list of Candidate
+        In the order of the grid, those beyond its ends first and last.
+    """
+    candidates = [fit(values, number) for number, values in enumerate(grid or [{}])]
+    name, factor = _step_of(grid)
+    if factor is None:
+        return candidates
+    n_fitted = len(candidates)
+    for end, step in ((0, 1 / factor), (-1, factor)):
+        for _ in range(_MAX_STEPS_BEYOND):
+            outermost = candidates[end]
+            if all(best(candidates, score) is not outermost for score in SCORES):
+                break
+            # Twelve digits: 0.1 and not what rounding makes of 0.01 times ten.
+            value = float(f"{outermost.summary['parameters'][name] * step:.12g}")
+            candidates.insert(0 if end == 0 else n_fitted, fit({name: value}, n_fitted))
+            n_fitted += 1
+    return candidates
+
+
+def _step_of(grid: Sequence[Mapping[str, Any]]) -> tuple[str, float | None]:
+    """Return the one parameter of a grid and the factor between its values, or no factor."""
+    names = {name for values in grid for name in values}
+    if len(grid) < 3 or len(names) != 1:
+        return "", None
+    (name,) = names
+    values = [each[name] for each in grid]
+    if not all(isinstance(value, float) and value > 0 for value in values):
+        return name, None
+    factors = {round(later / earlier, 9) for earlier, later in pairwise(values)}
+    return name, factors.pop() if len(factors) == 1 else None
+
+
+def fit_candidate(
+    clf: Any, parts: Mapping[str, Any], y: Any, y_val: Any, values: Mapping[str, Any]
+) -> Candidate:
+    """Fit a classifier and what calibrates it.
+
+    Parameters
+    ----------
+    clf : TreeClassifier
+        The classifier.
+    parts : mapping
+        Inputs by the name of their split.
+    y, y_val : array-like
+        Labels of the training and validation images.
+    values : mapping
+        What the candidate is called in the record.
+    """
+    started = time.perf_counter()
+    clf.fit(parts["train"], y, X_val=parts["val"], y_val=y_val)
+    seconds = time.perf_counter() - started
+    calibrated = CalibratedTreeClassifier(FrozenEstimator(clf)).fit(parts["val"], y_val)
+    tree = clf.taxonomy_
+    proba = clf.predict_proba(parts["val"])
+    factor = "evidence_scale" if calibrated.method_ == "evidence" else "temperature"
+    summary = {
+        "parameters": dict(values),
+        "accuracy": metrics.level_accuracy(y_val, proba, tree),
+        "balanced_accuracy": metrics.level_balanced_accuracy(y_val, proba, tree),
+        "ece": metrics.level_ece(y_val, proba, tree),
+        "nll": metrics.level_nll(y_val, proba, tree),
+        "nll_calibrated": metrics.level_nll(y_val, calibrated.predict_proba(parts["val"]), tree),
+        "calibration": {
+            "method": calibrated.method_,
+            factor: float(getattr(calibrated, f"{factor}_")),
+        },
+        "n_iter": int(clf.n_iter_),
+        "seconds": round(seconds, 3),
+    }
+    return Candidate(clf, calibrated, summary)
