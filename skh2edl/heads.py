@@ -18,12 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import losses
-from .opinion_loss import log_risk_and_divergence
+from .evidence_functions import EVIDENCE_FUNCTIONS as EVIDENCE_FUNCTIONS
+from .evidence_functions import EVIDENCE_SLOPES
+from .opinion_loss import log_risk_and_divergence, nested_evidence
 from .segments import Block, Paths, TreeSegments
 from .taxonomy import Taxonomy
-
-# exp(20) is 5e8: more evidence than any data gives, and its square is finite in float32.
-_MAX_EXPONENT = 20.0
 
 # How many products of a dense read-out take as long as reading a row apart, or copying one.
 _COST_OF_A_GATHERED_ROW = 150
@@ -33,23 +32,6 @@ _MIN_PRODUCTS_TO_SAVE = 2**18
 _MAX_COPIED_WEIGHTS = 2**21
 
 
-def _softplus_squared(logits: Tensor) -> Tensor:
-    return F.softplus(logits).square()
-
-
-def _clamped_exp(logits: Tensor) -> Tensor:
-    return logits.clamp(max=_MAX_EXPONENT).exp()
-
-
-def _softplus(logits: Tensor) -> Tensor:
-    return F.softplus(logits)
-
-
-EVIDENCE_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "softplus": _softplus,
-    "softplus_squared": _softplus_squared,
-    "exp": _clamped_exp,
-}
 RISKS = ("squared", "log", "digamma", "none")
 READ_OUTS = ("nodes", "nested")
 
@@ -524,12 +506,20 @@ class OpinionTreeHead(EvidentialHead):
     def evidence_at(self, features: Tensor, paths: Paths) -> Tensor:
         """Return the evidence for some decisions: (n_entries,)."""
         if self.nested:
-            leaves = self.to_evidence(self.segments.leaf_rows(self.read_out_rows(features)))
-            evidence = paths.gather_rows(self.segments.rows_below(leaves))
+            evidence = nested_evidence(
+                features.to(self.linear.weight.dtype),
+                self.linear.weight,
+                self.linear.bias,
+                self.log_scale.exp(),
+                self.evidence_function,
+                EVIDENCE_SLOPES[self.evidence_name],
+                self.segments,
+                paths,
+            )
         else:
             evidence = self.to_evidence(self.path_logits(features, paths))
         # As reported: a held-out label may pass through a node that no training label did.
-        return evidence * paths.spread(self.supervised.index_select(0, paths.node))
+        return evidence * paths.spread(self.supervised.index_select(0, paths.node).to(evidence))
 
     def prior_at(self, paths: Paths) -> Tensor:
         """Return the prior concentrations of some decisions: (n_entries,)."""

@@ -8,7 +8,8 @@ prior ``W a`` (`prior`); `strength` is their sum S; ``y`` is one-hot at the targ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -19,32 +20,15 @@ SegmentSum = Callable[[Tensor], Tensor]
 
 # Steps of the recurrence ψ₂(x) = ψ₂(x + 1) - 2 / x³ that take any x > 0 to where a series is exact.
 _TETRAGAMMA_STEPS = 10
-# Above this a series of five terms is exact to float64.
+# Above this a series is exact to float64.
 _SERIES_FROM = 16.0
-# Above this Stirling's is good to eleven digits, with a term for each of these numbers.
-_STIRLING_FROM = 6.0
+# Steps of Γ(x + 1) = x Γ(x) that take any x > 0 to where Stirling's series is exact.
+_STIRLING_STEPS = 8
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
-
-
-def _stirling(n_terms: int) -> tuple[tuple[float, ...], ...]:
-    """Coefficients in 1/x² of what lnΓ, -ψ and ψ₁ have beyond their first terms."""
-    numbers = list(enumerate(_BERNOULLI[:n_terms], 1))
-    return (
-        tuple(b / (2 * k * (2 * k - 1)) for k, b in numbers),
-        tuple(b / (2 * k) for k, b in numbers),
-        tuple(b for _, b in numbers),
-    )
-
-
-_STIRLING = {torch.float32: _stirling(4), torch.float64: _stirling(7)}
-
-
-def _polynomial(coefficients: Sequence[float], x: Tensor) -> Tensor:
-    *lower, last = coefficients
-    value: Any = last
-    for coefficient in reversed(lower):
-        value = value * x + coefficient
-    return value  # type: ignore[no-any-return]
+# How many of these numbers that takes.
+_STIRLING_TERMS = {torch.float32: 2, torch.float64: 7}
+# As many numbers at once as the cache of a processor holds beside what is computed from them.
+_BLOCK = 8192
 
 
 def squared_risk(
@@ -102,9 +86,9 @@ def misleading_evidence(
 def dirichlet_divergence(alpha: Tensor, prior: Tensor, segment_sum: SegmentSum) -> Tensor:
     """Return ``KL(Dir(alpha) || Dir(prior))``, sound in float32 for any concentration.
 
-    With ``g(x) = lnΓ(x) - x ψ(x) + x`` the textbook form equals ``t(Σ alpha, Σ prior) -
-    Σ t(alpha, prior)``, ``t(x, w) = g(x) - g(w) + w (ψ(x) - ψ(w))``: terms that grow like x and
-    cancel are gone, only terms that grow like log x are left.
+    With ``f(x, w) = lnΓ(x) - (x - w) ψ(x) + x`` the textbook form equals ``t(Σ alpha, Σ prior) -
+    Σ t(alpha, prior)``, ``t(x, w) = f(x, w) - f(w, w)``: terms that grow like x and cancel are
+    gone, only terms that grow like log x are left.
 
     Parameters
     ----------
@@ -130,7 +114,7 @@ class _DivergenceTerm(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, prior: Tensor) -> Tensor:
         value, slope = divergence_term(x, prior)
         ctx.save_for_backward(x, prior, slope)
-        return value - (torch.lgamma(prior) + prior)
+        return value - at_its_prior(prior)
 
     @staticmethod
     @once_differentiable
@@ -142,51 +126,76 @@ class _DivergenceTerm(torch.autograd.Function):
         return gradient * slope, of_prior
 
 
-def divergence_term(x: Tensor, prior: Tensor | float) -> tuple[Tensor, Tensor]:
+def at_its_prior(prior: Tensor) -> Tensor:
+    """Return what :func:`divergence_term` is where there is no evidence."""
+    return torch.lgamma(prior).add_(prior)
+
+
+def divergence_term(x: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``lnΓ(x) - (x - w) ψ(x) + x``, which grows like log(x), and its slope in x.
 
-    Below the reach of Stirling's series, ``Γ(x + 6) = Γ(x) P`` carries it there, with ``P =
-    x (x + 1) ... (x + 5) = q (q + 4) (q + 6)`` and ``q = x (x + 5)``. What grows like x cancels on
-    paper, not in the sum; and torch's own special functions take several times as long.
+    Stirling's series of Γ(x + 8), and what eight steps down from there take off. Terms that grow
+    like x, or like 1 where the sum falls like 1 / x, cancel on paper.
 
     Parameters
     ----------
-    x : Tensor
+    x : Tensor of shape (n,)
         Positive.
-    prior : Tensor or float
+    prior : Tensor of shape (n,)
         The prior part w of x.
 
     Returns
     -------
-    value, slope : Tensor
+    value, slope : Tensor of shape (n,)
     """
-    is_low = (x < _STIRLING_FROM).to(x.dtype)
-    low = x.clamp(max=_STIRLING_FROM)
-    q = low * (low + 5)
-    product = q * (q * (q + 10) + 24)
-    # (log P)' = (2 x + 5) r, with r the same in q.
-    r = (q * (3 * q + 20) + 24) / product
-    middle = 2 * low + 5
-    steps = middle * r * is_low
-    square_steps = (middle * middle * (r * r - (6 * q + 20) / product) - 2 * r) * is_low
-    power = (low + 6) ** 3
-    log_steps = (power * power / product * math.exp(-6)).log() * is_low
-
-    shifted = x + 6 * is_low
-    inverse = shifted.reciprocal()
-    square = inverse * inverse
-    log_gamma, digamma, trigamma = (_polynomial(c, square) for c in _STIRLING[x.dtype])
-    above = x - prior
-    value = (
-        (prior - 0.5) * shifted.log()
-        + log_steps
-        + (log_gamma * inverse + math.log(2 * math.pi) / 2)
-        + above * (inverse / 2 + square * digamma + steps)
-    )
-    slope = (prior + 6 * is_low) * inverse - above * (
-        square / 2 + square * inverse * trigamma + square_steps
-    )
+    if x.device.type != "cpu" or x.numel() <= _BLOCK:
+        return _divergence_term(x, prior)
+    value, slope = torch.empty_like(x), torch.empty_like(x)
+    for start in range(0, x.numel(), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        value[block], slope[block] = _divergence_term(x[block], prior[block])
     return value, slope
+
+
+def _divergence_term(x: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
+    # In place wherever it can be: for a small batch the number of operations counts.
+    steps, steps_left, *lower, series = _stirling(x.dtype, x.device)
+    reached = x + _STIRLING_STEPS
+    inverse = reached.reciprocal()
+    for coefficient in reversed(lower):
+        series = torch.addcmul(coefficient, series, inverse)
+    log_gamma, digamma, trigamma = series
+    on_way = x + steps
+    inverses = on_way.reciprocal()
+    shares = inverses * (prior + steps)
+    above = x - prior
+
+    value = torch.addcmul(log_gamma, above, digamma).addcmul_(prior - 0.5, reached.log())
+    value -= shares.sum(0)
+    value -= on_way.mul_(inverse).prod(0).log_()
+    slope = shares.mul_(inverses).sum(0).addcmul_(above, trigamma, value=-1)
+    slope.addcmul_(inverse, prior - inverses.mul_(steps_left).sum(0))
+    return value, slope
+
+
+@cache
+def _stirling(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
+    """Return the steps done and left, and the coefficients of three series in z = 1 / x.
+
+    ``lnΓ = (x - 1/2) log x - x + L(z)``, ``ψ = log x - D(z)`` and ``ψ₁ = z + T(z)``: each tensor
+    holds the three coefficients of one power, the lowest first.
+    """
+    n_terms = _STIRLING_TERMS[dtype]
+    table = torch.zeros(2 * n_terms + 2, 3, 1, dtype=torch.float64)
+    table[0, 0] = math.log(2 * math.pi) / 2
+    table[1, 1] = table[2, 2] = 1 / 2
+    for k, number in enumerate(_BERNOULLI[:n_terms], 1):
+        table[2 * k - 1, 0] = number / (2 * k * (2 * k - 1))
+        table[2 * k, 1] = number / (2 * k)
+        table[2 * k + 1, 2] = number
+    steps = torch.arange(_STIRLING_STEPS, dtype=torch.float64)[:, None]
+    tensors = (steps, _STIRLING_STEPS - steps, *table.unbind())
+    return tuple(tensor.to(device, dtype) for tensor in tensors)
 
 
 def trigamma(x: Tensor) -> Tensor:
@@ -229,17 +238,6 @@ class _Trigamma(torch.autograd.Function):
         tail = 1 / 6 - square * (1 / 6 - square * (3 / 10 - square * (5 / 6 - square * 691 / 210)))
         series = square * (1 + inverse + square * (1 / 2 - square * tail))
         return -gradient * (2 * steps + series)
-
-
-def log_gamma_excess(x: Tensor) -> Tensor:
-    """Return ``lnΓ(x) - x ψ(x) + x``, which grows like -log(x) / 2, without cancellation.
-
-    Parameters
-    ----------
-    x : Tensor
-        Positive.
-    """
-    return divergence_term(x, 0.0)[0]
 
 
 def log_det_fisher(alpha: Tensor, present: Tensor) -> Tensor:

@@ -7,22 +7,20 @@ the nodes on the way to each sample's label, for losses.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from ._tree import concatenate_ranges
 from .taxonomy import Taxonomy
 
-TreeSum = Callable[[Tensor], Tensor]
-
+# Up to here the ways to all nodes are listed once, else for each batch.
+_MAX_KNOWN_STEPS = 2**20
 # Up to here a product with a matrix of zeros and ones is faster than sums by index.
 _MAX_LEAVES_OF_MATRIX = 256
 
@@ -62,7 +60,14 @@ class TreeSegments(nn.Module):
             self.register_buffer(name, torch.from_numpy(np.array(array)), persistent=False)
         on_way = None
         if taxonomy.n_leaves <= _MAX_LEAVES_OF_MATRIX:
-            on_way = torch.from_numpy(_ways_to_leaves(taxonomy))
+            matrix = _ways_to_leaves(taxonomy)
+            on_way = torch.from_numpy(matrix)
+            lists = zip(("ways", "leaves_below"), (matrix.T, matrix), strict=True)
+            for name, rows in lists:
+                ends = np.concatenate([[0], np.count_nonzero(rows, axis=1).cumsum()])
+                members = torch.from_numpy(np.nonzero(rows)[1])
+                self.register_buffer(name, members, persistent=False)
+                self.register_buffer(f"{name}_ends", torch.from_numpy(ends), persistent=False)
         self.register_buffer("on_way", on_way, persistent=False)
         # Decisions of one depth are one slice, because branching nodes are breadth first.
         starts = np.flatnonzero(np.diff(depths[taxonomy.decision_nodes], prepend=-1))
@@ -77,6 +82,10 @@ class TreeSegments(nn.Module):
     node_depth: Tensor
     below: Tensor
     on_way: Tensor | None
+    ways: Tensor
+    ways_ends: Tensor
+    leaves_below: Tensor
+    leaves_below_ends: Tensor
 
     def node_sum(self, values: Tensor) -> Tensor:
         """Add up the columns of each node: (n, n_decisions) to (n, n_branching)."""
@@ -128,31 +137,36 @@ class TreeSegments(nn.Module):
     def leaf_rows(self, rows: Tensor) -> Tensor:
         """Do what :meth:`sum_to_leaves` does, of rows: (n_decisions, n) to (n_leaves, n).
 
-        Of rows these sums take a small part of the time, and each is the gradient of the other.
+        Of rows it takes a small part of the time, and may overwrite them.
 
         Parameters
         ----------
         rows : Tensor of shape (n_decisions, n)
             A row for each decision.
         """
-        return _TreeSum.apply(rows, self._leaf_rows, self._rows_below)  # type: ignore[no-any-return]
+        if self.on_way is not None:
+            return _add_rows(rows, self.ways, self.ways_ends)
+        for low, high in self._depth_slices[1:]:
+            rows[low:high].add_(rows.index_select(0, self.parent[low:high]))
+        return rows.index_select(0, self.leaf_decision)
 
     def rows_below(self, leaves: Tensor) -> Tensor:
-        """Do what :meth:`sum_below` does, of rows: (n_leaves, n) to (n_decisions, n)."""
-        return _TreeSum.apply(leaves, self._rows_below, self._leaf_rows)  # type: ignore[no-any-return]
+        """Do what :meth:`sum_below` does, of rows: (n_leaves, n) to (n_decisions, n).
 
-    def _leaf_rows(self, rows: Tensor) -> Tensor:
-        done = rows.clone()
-        for low, high in self._depth_slices[1:]:
-            done[low:high].add_(done.index_select(0, self.parent[low:high]))
-        return done.index_select(0, self.leaf_decision)
+        This and :meth:`leaf_rows` are the gradients of each other.
 
-    def _rows_below(self, leaves: Tensor) -> Tensor:
-        done = leaves.new_zeros(self.taxonomy.n_decisions, leaves.shape[1])
-        done.index_copy_(0, self.leaf_decision, leaves)
+        Parameters
+        ----------
+        leaves : Tensor of shape (n_leaves, n)
+            A row for each leaf.
+        """
+        if self.on_way is not None:
+            return _add_rows(leaves, self.leaves_below, self.leaves_below_ends)
+        rows = leaves.new_zeros(self.parent.shape[0], leaves.shape[1])
+        rows.index_copy_(0, self.leaf_decision, leaves)
         for low, high in self._depth_slices[:0:-1]:
-            done[:low].index_add_(0, self.parent[low:high], done[low:high])
-        return done
+            rows[:low].index_add_(0, self.parent[low:high], rows[low:high])
+        return rows
 
     def log_sum_below(self, leaves: Tensor) -> Tensor:
         """Add up exponentials of the leaves below each decision, in logs.
@@ -192,13 +206,26 @@ class TreeSegments(nn.Module):
         """
         tree = self.taxonomy
         nodes = np.asarray(targets, dtype=np.int64)
+        if tree.n_nodes * tree.n_levels <= _MAX_KNOWN_STEPS:
+            table = self._ways_to_nodes[nodes]
+        else:
+            table = self._ways_to(nodes)
+        is_step = table >= 0
+        chosen = table[is_step]
+        sample = np.nonzero(is_step)[0]
+        return self.decisions_at(sample, tree.decision_nodes[chosen], nodes.size, chosen)
+
+    @cached_property
+    def _ways_to_nodes(self) -> npt.NDArray[np.int64]:
+        return self._ways_to(np.arange(self.taxonomy.n_nodes))
+
+    def _ways_to(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """List the decisions on the ways to nodes, one way a row, with -1 in front."""
+        tree = self.taxonomy
         steps = [tree.last_decision[nodes]]
         while (known := steps[-1] >= 0).any():
             steps.append(np.where(known, tree.parent_decision[steps[-1]], -1))
-        table = np.stack(steps[::-1], axis=1)
-        sample, step = np.nonzero(table >= 0)
-        chosen = table[sample, step]
-        return self.decisions_at(sample, tree.decision_nodes[chosen], nodes.size, chosen)
+        return np.stack(steps[::-1], axis=1)
 
     def decisions_at(
         self,
@@ -261,18 +288,9 @@ class TreeSegments(nn.Module):
         return Block(node, decision, segment, slice(first, first + n_rows) if in_a_row else None)
 
 
-class _TreeSum(torch.autograd.Function):
-    """A sum along the tree, and its gradient, which is the sum the other way."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, add_up: TreeSum, other_way: TreeSum) -> Tensor:
-        ctx.other_way = other_way
-        return add_up(values)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.other_way(gradient), None, None
+def _add_rows(rows: Tensor, members: Tensor, ends: Tensor) -> Tensor:
+    """Add up some rows for each row of the result, all in one operation."""
+    return torch.embedding_bag(rows, members, ends, include_last_offset=True)[0]
 
 
 def _exact_product(values: Tensor, matrix: Tensor) -> Tensor:
@@ -333,9 +351,14 @@ class Paths:
         # Every entry is picked once; one index is several times faster than two.
         return values.flatten().index_select(0, self.row * values.shape[1] + self.decision)
 
+    @cached_property
+    def place_in_rows(self) -> Tensor:
+        """Where the entries are in dense rows, one row after the other."""
+        return self.decision * self.n_samples + self.row
+
     def gather_rows(self, rows: Tensor) -> Tensor:
         """Pick the entries from dense rows: (n_decisions, n) to (n_entries,)."""
-        return rows.flatten().index_select(0, self.decision * self.n_samples + self.row)
+        return rows.flatten().index_select(0, self.place_in_rows)
 
     def spread(self, values: Tensor) -> Tensor:
         """Repeat each segment's value for its entries: (n_segments,) to (n_entries,)."""

@@ -33,6 +33,7 @@ ROOMS = (
     "opinion",
     "metrics",
     "losses",
+    "evidence_functions",
     "segments",
     "opinion_loss",
     "heads",
