@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import get_scorer, get_scorer_names
-from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit, StratifiedShuffleSplit
 
 from . import metrics
 from .taxonomy import Taxonomy
@@ -53,6 +51,9 @@ def split_validation(
     >>> len(train), len(validation)
     (16, 4)
     """
+    # Late, here and below: they take a tenth of a second to import, and not every fit needs them.
+    from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit, StratifiedShuffleSplit
+
     n_samples = len(targets)
     n_held_out = int(np.ceil(fraction * n_samples))
     if n_held_out >= n_samples:
@@ -123,6 +124,8 @@ def make_selection(
     if isinstance(selection, str) and selection in LEVEL_SCORES:
         metric, sign = LEVEL_SCORES[selection]
         return lambda proba: sign * metric(labels, proba, taxonomy, "leaf")
+    from sklearn.metrics import get_scorer, get_scorer_names
+
     if isinstance(selection, str) and selection not in get_scorer_names():
         raise ValueError(
             f"selection={selection!r} is not known. Use one of {sorted(LEVEL_SCORES)}, a name of "

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.metrics import roc_auc_score
 
 from .._tree import IntArray
 from ..opinion import HyperOpinion
@@ -180,6 +179,9 @@ def _auroc(
     depth: int,
     sample_weight: Any,
 ) -> float | None:
+    # Late: it takes a tenth of a second to import, and every classifier imports this module.
+    from sklearn.metrics import roc_auc_score
+
     truth = tree.climb_to_depth(label_nodes(y_true, tree), depth)
     check_length(truth, answers)
     if uncertainty.shape != truth.shape:
