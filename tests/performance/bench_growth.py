@@ -19,15 +19,9 @@ import time
 from functools import partial
 
 import numpy as np
-from bench_speed import (
-    RECORDS,
-    balanced_tree,
-    make_flat_step,
-    make_step,
-    opinion_head,
-    photographs,
-    take_turns,
-)
+from bench_networks import photographs
+from bench_speed import RECORDS, make_flat_step, make_step, opinion_head
+from turns import balanced_tree, take_turns
 
 RECORD = RECORDS / "growth.json"
 PICTURE = RECORDS.parents[2] / "pictures" / "growth.png"

@@ -19,64 +19,17 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
-import time
 import warnings
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from bench_networks import bench_extraction, bench_finetuning, bench_options
+from turns import balanced_tree, row, take_turns
 
 HERE = Path(__file__).resolve().parent
 RECORDS = HERE.parents[1] / "docs" / "results" / "records" / "speed"
 TABLE = RECORDS.parents[1] / "speed_table.md"
-
-
-def take_turns(rival, ours, repeats=7):
-    """Return the seconds of each, one after the other, after one turn that does not count."""
-    seconds = {"rival": [], "ours": []}
-    for turn in range(repeats + 1):
-        for name, function in (("rival", rival), ("ours", ours)):
-            started = time.perf_counter()
-            function()
-            if turn:
-                seconds[name].append(time.perf_counter() - started)
-    return seconds
-
-
-def row(what, against, target, seconds, better="less", **facts):
-    """Return the record of one row: a ratio of times, or of speeds where more is better."""
-    ours, rival = (np.array(seconds[name]) for name in ("ours", "rival"))
-    ratios = ours / rival if better == "less" else rival / ours
-    middle = np.median(ours) / np.median(rival)
-    return {
-        "what": what,
-        "against": against,
-        "target": target,
-        "ratio": float(middle if better == "less" else 1 / middle),
-        "lowest": float(ratios.min()),
-        "highest": float(ratios.max()),
-        "ours_ms": 1000 * float(np.median(ours)),
-        "rival_ms": 1000 * float(np.median(rival)),
-        "repeats": len(ours),
-        **facts,
-    }
-
-
-def balanced_tree(n_leaves, n_levels):
-    """A tree whose levels grow by the same factor."""
-    from skh2edl import Taxonomy
-
-    factor = n_leaves ** (1 / n_levels)
-    counts = [1, *(round(factor**level) for level in range(1, n_levels)), n_leaves]
-    parents, first = {}, 0
-    for above, count in pairwise(counts):
-        below = first + above
-        for child in range(count):
-            parents[f"n{below + child}"] = f"n{first + child * above // count}"
-        first = below
-    return Taxonomy.from_parents(parents)
 
 
 def opinion_head(tree, n_features, read_out):
@@ -182,7 +135,7 @@ def bench_search():
     for n_leaves, n_features in ((100_000, 2048), (1_000_000, 256)):
         tree = balanced_tree(n_leaves, 12)
         head = opinion_head(tree, n_features, "nodes").eval()
-        features = torch.randn(64, n_features, generator=torch.Generator().manual_seed(0))
+        pool = torch.randn(512, n_features, generator=torch.Generator().manual_seed(0))
         flat = torch.randn(n_leaves, n_features, generator=torch.Generator().manual_seed(1))
         for name, std, target in (
             ("sure", 12.0, "≥ 10"),
@@ -196,11 +149,11 @@ def bench_search():
                 generator=torch.Generator().manual_seed(2),
             )
             torch.nn.init.constant_(head.linear.bias, 6.0)
-            _, log_p = search_leaves(head, features)
-            chosen = features
+            chosen = pool[:64]
             if name == "sure":
-                chosen = features[torch.from_numpy(log_p[:, 0] >= np.log(0.3))]
-                chosen = chosen.repeat(64 // len(chosen) + 1, 1)[:64]
+                _, log_p = search_leaves(head, pool)
+                chosen = pool[torch.from_numpy(log_p[:, 0] >= np.log(0.3))][:64]
+                assert len(chosen) == 64, "too few sure samples in the pool"
             best = np.exp(search_leaves(head, chosen)[1][:, 0])
             for k in (1, 5):
 
@@ -258,7 +211,7 @@ def bench_fits(features_file):
 
     for name, rival, target, repeats in (
         ("LogisticRegression", logistic, "≥ 1", 7),
-        ("hiclass", hiclass, "≥ 5", 3),
+        ("hiclass", hiclass, "≥ 5", 7),
     ):
         seconds = take_turns(rival, ours, repeats)
         facts = {
@@ -275,128 +228,6 @@ def bench_fits(features_file):
             better="more",
             **facts,
         )
-
-
-def photographs(folder, n, side):
-    """Write smooth random pictures, of which JPEG keeps about as much as of photographs."""
-    from PIL import Image
-
-    rng = np.random.default_rng(0)
-    paths = []
-    for i in range(n):
-        small = rng.integers(0, 256, (side // 12, side // 12, 3), dtype=np.uint8)
-        picture = Image.fromarray(small).resize((side, side), Image.Resampling.BICUBIC)
-        paths.append(str(Path(folder) / f"{side}_{i}.jpg"))
-        picture.save(paths[-1], quality=90)
-    return paths
-
-
-def bench_finetuning():
-    """Images a second of an epoch, against a bare loop with the same loader."""
-    import timm
-    import torch
-
-    from skh2edl import H2EDLClassifier
-    from skh2edl.images import image_source, make_loader, make_transform
-
-    tree = balanced_tree(81, 3)
-    rng = np.random.default_rng(0)
-    with tempfile.TemporaryDirectory() as folder:
-        for name, n in (("resnet18", 256), ("resnet50", 128)):
-            arrays = rng.integers(0, 256, (n, 64, 64, 3), dtype=np.uint8)
-            for kind, X in (("arrays", arrays), ("JPEG paths", photographs(folder, n, 300))):
-                y = np.array(tree.leaves)[np.arange(n) % 81]
-                target = torch.from_numpy(np.arange(n) % 81)
-                clf = H2EDLClassifier(
-                    tree,
-                    backbone=name,
-                    weights=None,
-                    image_size=64,
-                    max_epochs=1,
-                    validation_fraction=None,
-                    random_state=0,
-                )
-                seconds = {"ours": [], "rival": []}
-                model = timm.create_model(name, num_classes=81).to(
-                    memory_format=torch.channels_last
-                )
-                optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-                config = {"input_size": (3, 64, 64)}
-                loader = make_loader(
-                    image_source(X), make_transform(config, "timm"), batch_size=64, shuffle=True
-                )
-                mean, std = (
-                    torch.tensor(v).view(1, 3, 1, 1) * 255
-                    for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-                )
-                for turn in range(8):
-                    model.train()
-                    started = time.perf_counter()
-                    for images, positions in loader:
-                        inputs = (images.float() - mean) / std
-                        loss = torch.nn.functional.cross_entropy(model(inputs), target[positions])
-                        loss.backward()
-                        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                        optimizer.step()
-                        optimizer.zero_grad(set_to_none=True)
-                    rival = time.perf_counter() - started
-                    clf.fit(X, y)
-                    if turn:
-                        seconds["rival"].append(rival)
-                        seconds["ours"].append(clf.history_["seconds"][0])
-                yield row(
-                    f"fine-tuning {name}, 64 px, {kind}",
-                    "bare loop, same loader",
-                    "≥ 0.97",
-                    seconds,
-                    better="more",
-                )
-
-
-def bench_extraction():
-    """Features of JPEG files, against Pillow and timm in a loop."""
-    import timm
-    import torch
-    from PIL import Image
-    from timm.data import create_transform, resolve_data_config
-
-    from skh2edl import ImageFeatureExtractor
-
-    with tempfile.TemporaryDirectory() as folder:
-        extractor = ImageFeatureExtractor("resnet18", weights=None, random_state=0)
-        for side, n in ((300, 192), (1000, 192)):
-            paths = photographs(folder, n, side)
-            extractor.fit(paths)
-            model = timm.create_model("resnet18", num_classes=0).eval()
-            model.load_state_dict(extractor.backbone_.model.state_dict())
-            transform = create_transform(**resolve_data_config({}, model=model))
-            results = {}
-
-            def rival(paths=paths, model=model, transform=transform, results=results):
-                parts = []
-                with torch.inference_mode():
-                    for start in range(0, len(paths), 64):
-                        images = [
-                            transform(Image.open(path).convert("RGB"))
-                            for path in paths[start : start + 64]
-                        ]
-                        parts.append(model(torch.stack(images)).numpy())
-                results["rival"] = np.concatenate(parts)
-
-            def ours(paths=paths, results=results):
-                results["ours"] = extractor.transform(paths)
-
-            seconds = take_turns(rival, ours)
-            a, b = results["rival"], results["ours"]
-            cosine = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
-            yield row(
-                f"features of {side} px JPEG files, resnet18",
-                "Pillow and timm in a loop",
-                "≥ 1",
-                seconds,
-                better="more",
-                **{"least cosine of the features": float(cosine.min())},
-            )
 
 
 def bench_opinions():
@@ -440,6 +271,7 @@ SECTIONS = {
     "search": bench_search,
     "fits": bench_fits,
     "finetuning": bench_finetuning,
+    "options": bench_options,
     "extraction": bench_extraction,
     "opinions": bench_opinions,
     "import": bench_import,
