@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from . import losses
 from .evidence_functions import EVIDENCE_FUNCTIONS as EVIDENCE_FUNCTIONS
 from .evidence_functions import EVIDENCE_SLOPES
+from .node_read_out import NodeGroups, cost_by_node, read_nodes
 from .opinion_loss import log_risk_and_divergence, nested_evidence
 from .segments import Block, Paths, TreeSegments
 from .taxonomy import Taxonomy
@@ -28,6 +29,7 @@ from .taxonomy import Taxonomy
 _COST_OF_A_GATHERED_ROW = 150
 _COST_OF_A_COPIED_ROW = 50
 _MIN_PRODUCTS_TO_SAVE = 2**18
+_MIN_PRODUCTS_TO_GROUP = 2**15
 # Weights copied at once to read rows that lie apart: 8 MB stay in the cache.
 _MAX_COPIED_WEIGHTS = 2**21
 
@@ -161,9 +163,13 @@ class TreeHead(nn.Module):
             used, column = paths.decision.unique(return_inverse=True)
             if (n_samples + _COST_OF_A_COPIED_ROW) * used.shape[0] < min(apart, dense):
                 return self._read_rows(features, used)[paths.row, column]
+        weight, bias = self.linear.weight, self.linear.bias
+        on_processor = features.device.type == "cpu" and dense > _MIN_PRODUCTS_TO_GROUP
+        if on_processor and cost_by_node(paths, weight.shape[1]) < min(apart, dense):
+            groups, own = NodeGroups.of(paths), features.to(weight.dtype)
+            return read_nodes(own, weight, bias, groups, self.sparse_gradient)
         if apart >= dense:
             return paths.gather_rows(self.read_out_rows(features))
-        weight, bias = self.linear.weight, self.linear.bias
         with torch.autocast(features.device.type, enabled=False):
             rows = F.embedding(paths.decision, weight, sparse=self.sparse_gradient)
             own = features.to(weight.dtype).index_select(0, paths.row)

@@ -35,6 +35,7 @@ ROOMS = (
     "losses",
     "evidence_functions",
     "segments",
+    "node_read_out",
     "opinion_loss",
     "heads",
     "softmax_heads",
