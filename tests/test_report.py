@@ -123,7 +123,7 @@ def test_the_sentences_say_the_counts(counted):
     look, finish, collect = label.sentences
     assert look.startswith("Look at the surest mistakes")
     assert finish.startswith("1 label stops half-way down the tree.")
-    assert collect.startswith("Collect training images of lynx (3 of 5 wrong). Rule: ")
+    assert collect.startswith("Collect training images of lynx (3 of 5 wrong). How many are ")
     assert "the average (40 %)" in collect
 
 
@@ -252,7 +252,17 @@ def test_one_class_in_two_folders_is_found():
     y = ["mushroom/fly agaric", "moss"]
     report = EvaluationReport.from_predictions(y, proba, tree, **options)
     (found,) = [each for each in report.problems if each.kind == "divided_classes"]
-    assert found.names == ("red/fly agaric and mushroom/fly agaric",)
+    # The side of each path is said, however the tree orders them.
+    assert found.names == (
+        "“fly agaric” is at red/fly agaric in training and at mushroom/fly agaric in the "
+        "evaluated data",
+    )
+    assert found.remedy.startswith("Move the evaluated folder to where the training images are")
+    swapped = EvaluationReport.from_predictions(
+        ["red/fly agaric", "moss"], proba, tree, train_labels=["mushroom/fly agaric", "moss"]
+    )
+    (found,) = [each for each in swapped.problems if each.kind == "divided_classes"]
+    assert "at mushroom/fly agaric in training and at red/fly agaric in the" in found.names[0]
     both = EvaluationReport.from_predictions(
         y, proba, tree, train_labels=[*options["train_labels"], "mushroom/fly agaric"]
     )
@@ -264,7 +274,46 @@ def test_a_promise_that_is_not_kept_is_said():
     truth, answers = ["lynx", "puma", "fox"] * 40, ["lynx", "puma", "lynx"] * 40
     options = {"calibration": np.zeros(200)}
     report = EvaluationReport.from_predictions(truth, proba_of(answers), TREE, **options)
-    assert "That is less than the 95 % promised" in report.questions[0].sentences[-1]
+    assert "That is less than the 95 % promised. It may be" in report.questions[0].sentences[-1]
+    step = report.questions[2].sentences[-1]
+    assert step.startswith("Set aside more images to set the hedge with")
+    # Silence is right on none here: 80 of 120 at every promise.
+    assert "67 % instead of 90 %, 67 % instead of 95 % and 67 % instead of 99 % right)" in step
+    # Halves of the evaluated images leave nothing to set aside.
+    own = EvaluationReport.from_predictions(truth, proba_of(answers), TREE)
+    assert not [each for each in own.questions[2].sentences if each.startswith("Set aside")]
+
+
+def test_surest_mistakes_are_those_with_the_highest_probability_of_the_wrong_answer():
+    # The first leaves less belief open, the second gives its wrong leaf more probability.
+    evidence = np.zeros((2, TREE.n_decisions))
+    ways = {"cat": (60, 60), "puma": (800, 0), "lynx": (0, 12), "dog": (40, 0), "fox": (800, 0)}
+    for column, (_, child) in enumerate(TREE.decisions):
+        evidence[:, column] = ways.get(child[-1], (0, 0))
+    opinion = HyperOpinion.from_evidence(TREE, evidence)
+    proba = opinion.leaf_probability[:, TREE.leaf_order]
+    report = EvaluationReport.from_predictions(["lynx", "puma"], proba, TREE, opinion=opinion)
+    assert opinion.nonspecificity[0] < opinion.nonspecificity[1]
+    sure = report.answers.path_probability[:, -1]
+    assert sure[0] < sure[1]
+    assert report.chosen.surest_mistakes.tolist() == [1, 0]
+
+
+def test_the_surest_mistakes_agree_with_the_confusions_and_the_next_are_named():
+    names = [f"class {index:02}" for index in range(16)]
+    tree = Taxonomy.flat(names)
+    proba = np.full((30, 16), 0.0)
+    truth, sure = [], np.linspace(0.6, 0.89, 30)
+    for row in range(30):
+        truth.append(names[row % 15])
+        proba[row] = (1 - sure[row]) / 15
+        proba[row, row % 15 + 1] = sure[row]
+    report = EvaluationReport.from_predictions(truth, proba, tree)
+    # Of each pair the second image is the surer one.
+    assert report.chosen.surest_mistakes.tolist() == [29, 28, 27]
+    assert report.chosen.next_mistakes.tolist() == list(range(26, 14, -1))
+    firsts = {int(pair.rows[0]) for pair in report.confusions}
+    assert firsts <= {*report.chosen.surest_mistakes.tolist(), *report.chosen.next_mistakes}
 
 
 def test_contents_are_compared_not_names(tmp_path):

@@ -9,11 +9,11 @@ import pytest
 from skh2edl import HyperOpinion, Taxonomy
 from skh2edl.report import EvaluationReport
 from skh2edl.report.answers import Answers
+from skh2edl.report.choice import doubt_separates
 from skh2edl.report.findings import (
     ClassFigures,
     Confusion,
     classes_to_collect,
-    doubt_separates,
     worst_rate,
 )
 
@@ -61,11 +61,88 @@ def test_a_fault_of_the_data_is_the_first_step_and_the_headline(divided):
     assert label.are_steps
     fault, look, collect = label.sentences
     assert fault == (
-        "red/agaric and fungi/agaric: 1 name stands at one place of the tree in training and at "
-        "another here; 10 of 10 evaluated images wrong. Bring them together, and train again."
+        "“agaric” is at red/agaric in training and at fungi/agaric in the evaluated data; 10 of 10 "
+        "evaluated images wrong. Move the evaluated folder to where the training images are, and "
+        "evaluate again; or, where the training images are at the wrong place, move those, and "
+        "train again. (In a table, change the labels.)"
     )
     assert look.startswith("Look at the surest mistakes")
     assert collect.startswith("Collect training images of puma (5 of 10 wrong; 7 training images).")
+    # Of 20 images that are not mushrooms 6 are wrong.
+    assert "the average (30 %, not counting the 10 images of the fault of the data)" in collect
+    assert "How many are needed cannot be said from here" in collect
+
+
+def test_what_hangs_on_a_fault_of_the_data_is_said(divided):
+    # 14 of 30 right, and 24 of 30 with the mushrooms where they are in training.
+    level = divided.questions[0]
+    assert level.sentences[-1] == (
+        "Without the fault of the data (10 images, see what to label next): level 1 67 % → 100 %; "
+        "“leaf” 47 % → 80 %; the verdict would be at level 1 “with care” and at “leaf” “with care”."
+    )
+    content = divided.to_dict()["mended"]
+    assert [row["n_right"] for row in content["levels"]] == [30, 24]
+    assert report_of({("lynx", "lynx"): 9, ("puma", "lynx"): 3}).to_dict()["mended"] is None
+
+
+def test_a_missed_promise_names_the_fault_of_the_data_as_a_part_of_it():
+    paths = [("red", "agaric"), ("fungi", "agaric"), ("moss",)]
+    counts = {("fungi/agaric", "red/agaric"): 40, ("moss", "moss"): 40, ("moss", "red/agaric"): 20}
+    options = {"tree": Taxonomy.from_paths(paths), "calibration": np.zeros(200)}
+    said = report_of(counts, train_labels=["red/agaric", "moss"], **options).questions
+    # Thresholds of 0 name a leaf always: 40 of 100 right, and 80 of 100 without the fault.
+    assert "The fault of the data is a part of it" in said[0].sentences[-2]
+    assert "the 95 % hedge 40 % → 80 %" in said[0].sentences[-1]
+    assert "80 % instead of 95 %" in said[2].sentences[-1]
+    assert "even without the fault of the data" in said[2].sentences[-1]
+    said = report_of(counts, train_labels=["red/agaric", "fungi/agaric", "moss"], **options)
+    assert not [s for question in said.questions for s in question.sentences if "fault" in s]
+
+
+def test_images_of_untaught_classes_are_left_out_where_the_fault_is_mended():
+    counts = {("lynx", "lynx"): 50, ("puma", "lynx"): 50}
+    report = report_of(counts, train_labels=["lynx", "fox", "wolf", "moss"])
+    assert [(row.n_samples, row.n_right) for row in report.mended.levels] == [(50, 50), (50, 50)]
+    assert (
+        report.questions[0]
+        .sentences[-1]
+        .endswith("“species” 50 % → 100 %; the verdict would be at “species” “trust”.")
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "sure", "said"),
+    [
+        # Promised and kept 0.7, in one bin.
+        ({("lynx", "lynx"): 70, ("lynx", "puma"): 30}, 0.7, "can be taken at face value"),
+        ({("lynx", "lynx"): 50, ("lynx", "puma"): 50}, 0.7, "are over-confident (ECE 0.200; up to"),
+        ({("lynx", "lynx"): 90, ("lynx", "puma"): 10}, 0.7, "are too modest (ECE 0.200; up to"),
+    ],
+)
+def test_the_sentence_on_probabilities_follows_the_calibration_error(counts, sure, said):
+    sentences = report_of(counts, sure=sure).questions[0].sentences
+    assert [sentence for sentence in sentences if said in sentence]
+
+
+def test_a_mean_that_fits_does_not_excuse_probabilities_that_are_off():
+    # Half of the answers promise 0.9 and keep 0.8, half promise 0.5 and keep 0.6: ECE 0.1.
+    proba = np.full((200, 5), 0.025)
+    columns = [list(TREE.sorted_leaf_labels).index(name) for name in ("lynx", "puma")]
+    proba[:100, columns[0]] = 0.9
+    proba[100:] = 0.125
+    proba[100:, columns[0]] = 0.5
+    truth = np.array(["lynx"] * 200, dtype=object)
+    truth[:20], truth[100:140] = "puma", "puma"
+    report = EvaluationReport.from_predictions(list(truth), proba, TREE)
+    assert report.levels[1].ece == pytest.approx(0.1)
+    (said,) = [s for s in report.questions[0].sentences if s.startswith("The probabilities")]
+    assert "promise 70 %, and 70 % are right, but some are too high and others too low" in said
+    assert "face value" not in said
+
+
+def test_the_few_classes_of_the_trusted_level_are_named():
+    counts = {("lynx", "lynx"): 60, ("lynx", "puma"): 20, ("fox", "fox"): 60, ("wolf", "fox"): 20}
+    assert report_of(counts).questions[0].answer == "Down to “kind” (cat, dog, moss), not below"
 
 
 def test_each_fault_is_named_once_with_one_remedy(divided, divided_page):

@@ -8,8 +8,9 @@ import numpy as np
 
 from ..taxonomy import Taxonomy
 from .findings import ClassFigures, DecisionFigures, average_wrong, classes_to_collect
+from .hedging import HedgeFigures
 from .problems import DataProblem
-from .reading import Question, listed, percent, place
+from .reading import Question, is_missed, listed, percent, place
 
 _MOST_CLASSES = 3
 
@@ -41,6 +42,7 @@ def what_to_label(
     classes: Sequence[ClassFigures],
     problems: Sequence[DataProblem],
     n_mistakes: int,
+    hedges: Sequence[HedgeFigures] = (),
 ) -> Question:
     """Answer what to label next, as steps in order.
 
@@ -56,13 +58,16 @@ def what_to_label(
         What is wrong with the data.
     n_mistakes : int
         Answers that contradict their label.
+    hedges : sequence of HedgeFigures, default=()
+        Promises whose threshold was set on images kept aside, without the faults of the data.
     """
     faults = [problem for problem in problems if problem.is_serious]
     steps = [_fault(problem, classes) for problem in faults]
     answer, more = _without_faults(tree, decisions, classes, problems, n_mistakes)
     if faults:
         answer = _headline(tree, faults[0])
-    return Question("What should I label next?", answer, (*steps, *more), are_steps=True)
+    steps += more + _hedge_images(hedges, bool(explained_classes(problems)))
+    return Question("What should I label next?", answer, tuple(steps), are_steps=True)
 
 
 def _headline(tree: Taxonomy, fault: DataProblem) -> str:
@@ -73,16 +78,18 @@ def _headline(tree: Taxonomy, fault: DataProblem) -> str:
 
 
 def _fault(fault: DataProblem, classes: Sequence[ClassFigures]) -> str:
-    about = ""
-    if fault.kind not in ("seen_in_training", "contradicting_copies"):
-        about = f"{_some(fault.names)}: "
+    about = fault.title
+    if fault.kind == "divided_classes":
+        about = _some(fault.names, separator="; ")  # each says what the title counts
+    elif fault.kind not in ("seen_in_training", "contradicting_copies"):
+        about = f"{_some(fault.names)}: {fault.title}"
     concerned = [row for row in classes if row.node in fault.nodes]
     n_wrong = sum(row.n_samples - row.n_right for row in concerned)
     cost = ""
     if n_wrong:
         n_samples = sum(row.n_samples for row in concerned)
         cost = f"; {n_wrong:,} of {n_samples:,} evaluated images wrong"
-    return f"{about}{fault.title}{cost}. {fault.remedy}"
+    return f"{about}{cost}. {fault.remedy}"
 
 
 def _without_faults(
@@ -120,6 +127,18 @@ def _without_faults(
     return "First check the surest mistakes", steps
 
 
+def _hedge_images(hedges: Sequence[HedgeFigures], has_faults: bool) -> list[str]:
+    missed = [hedge for hedge in hedges if is_missed(hedge)]
+    if not missed:
+        return []
+    kept = [f"{percent(hedge.accuracy)} instead of {percent(hedge.target)}" for hedge in missed]
+    apart = ", even without the fault of the data" if has_faults else ""
+    return [
+        "Set aside more images to set the hedge with, and such as are like those it will be used "
+        f"on: its promise is not kept ({listed(kept)} right{apart})."
+    ]
+
+
 def _collect(
     tree: Taxonomy,
     wanted: Sequence[ClassFigures],
@@ -127,24 +146,38 @@ def _collect(
     left_out: Sequence[int],
 ) -> str:
     shown = [_class(tree, row) for row in wanted[:_MOST_CLASSES]]
-    average = average_wrong([row for row in classes if row.node not in left_out])
-    return f"Collect training images of {listed(shown)}. {collecting_rule(wanted, average)}"
+    return (
+        f"Collect training images of {listed(shown)}. How many are needed cannot be said from "
+        "here: add some, train and evaluate again. "
+        f"{collecting_rule(wanted, classes, left_out)}"
+    )
 
 
-def collecting_rule(wanted: Sequence[ClassFigures], average: float) -> str:
+def collecting_rule(
+    wanted: Sequence[ClassFigures], classes: Sequence[ClassFigures], left_out: Sequence[int]
+) -> str:
     """Say how the classes to collect are chosen and ordered.
 
     Parameters
     ----------
     wanted : sequence of ClassFigures
-        The classes, at least one.
-    average : float
-        Share wrong from which on a class is meant.
+        The classes to collect, at least one.
+    classes : sequence of ClassFigures
+        All leaves with samples.
+    left_out : sequence of int
+        Leaves whose mistakes have a fault of the data for a cause.
     """
+    counted = [row for row in classes if row.node not in left_out]
+    n_others = sum(row.n_samples for row in classes) - sum(row.n_samples for row in counted)
+    without = ""
+    if n_others:
+        images = "image" if n_others == 1 else "images"
+        without = f", not counting the {n_others:,} {images} of the fault of the data"
     per = "" if wanted[0].n_training is None else ", divided by the number of training images"
     return (
-        f"Rule: of the classes wrong at least as often as the average ({percent(average)}), first "
-        f"those with the largest share wrong (lower end of its 95 % interval){per}."
+        f"Rule: of the classes wrong at least as often as the average "
+        f"({percent(average_wrong(counted))}{without}), first those with the largest share wrong "
+        f"(lower end of its 95 % interval){per}."
     )
 
 
@@ -167,8 +200,8 @@ def _where_vague(tree: Taxonomy, decisions: Sequence[DecisionFigures]) -> tuple[
     ]
 
 
-def _some(names: Sequence[str], most: int = 5) -> str:
+def _some(names: Sequence[str], most: int = 5, separator: str = ", ") -> str:
     shown = list(names[:most])
     if len(names) > most:
         shown.append(f"{len(names) - most:,} more")
-    return listed(shown)
+    return listed(shown) if separator == ", " else separator.join(shown)

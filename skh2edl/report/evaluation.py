@@ -20,8 +20,9 @@ from ..opinion import HyperOpinion
 from ..taxonomy import Taxonomy
 from . import advice, reading
 from .answers import Answers, read_answers
+from .choice import choose_images
 from .findings import (
-    choose_images,
+    LevelFigures,
     class_figures,
     decision_figures,
     level_figures,
@@ -30,9 +31,10 @@ from .findings import (
     worst_confusions,
     worst_rate,
 )
-from .hedging import TARGETS, hedge_figures
+from .hedging import TARGETS, HedgeFigures, hedge_figures
+from .mended import mended_figures
 from .pictures import picture_source
-from .problems import content_hashes, find_problems
+from .problems import content_hashes, divided_names, find_problems
 
 _PLANNED = 6
 _SHOWN_PAIRS = 8
@@ -87,6 +89,8 @@ class EvaluationReport:
         At 90, 95 and 99 %.
     problems : list of DataProblem
         Serious ones first.
+    mended : Mended or None
+        Levels and hedges without the faults of the data that explain mistakes.
     plan : AnnotationPlan or None
         Images with the most doubt, at different places, for evidential classifiers.
     questions : list of Question
@@ -189,10 +193,17 @@ class EvaluationReport:
         self.is_cross_calibrated = calibration is None
         self.calibration_note = calibration_note
         self.hedges = hedge_figures(answers, truth, needed=calibration, targets=TARGETS)
+        self.mended = mended_figures(
+            measured,
+            counted,
+            divided_names(tree, counted, train_truth),
+            self.problems,
+            calibration,
+        )
         explained = advice.explained_classes(self.problems)
         self.chosen = choose_images(answers, truth, explained=explained)
         self.questions = [
-            reading.which_level(self.levels, self.hedges, trust),
+            reading.which_level(tree, self.levels, self.hedges, trust, self.mended),
             reading.which_classes(
                 tree,
                 self.levels,
@@ -204,9 +215,20 @@ class EvaluationReport:
                 self.problems,
             ),
             advice.what_to_label(
-                tree, self.decisions, self.classes, self.problems, self.n_mistakes
+                tree,
+                self.decisions,
+                self.classes,
+                self.problems,
+                self.n_mistakes,
+                self._promises_of_images_aside(),
             ),
         ]
+
+    def _promises_of_images_aside(self) -> Sequence[HedgeFigures]:
+        """Return the promises that more images kept aside could mend, faults not counted."""
+        if self.is_cross_calibrated:
+            return ()
+        return self.hedges if self.mended is None else self.mended.hedges
 
     def _plan(self) -> AnnotationPlan | None:
         """Choose images with doubt at different places; rows are those of all samples."""
@@ -336,7 +358,7 @@ class EvaluationReport:
             "n_labelled": self.n_labelled,
             "n_mistakes": self.n_mistakes,
             "questions": [question._asdict() for question in self.questions],
-            "levels": [level._asdict() | {"accuracy": level.accuracy} for level in self.levels],
+            "levels": [_with_accuracy(level) for level in self.levels],
             "kept_ancestor": self.kept,
             "confusions": [
                 pair._asdict()
@@ -355,11 +377,14 @@ class EvaluationReport:
                 for row in self.decisions
                 if row.n_passing
             ],
-            "hedges": [
-                {key: value for key, value in hedge._asdict().items() if key != "nodes"}
-                | {"accuracy": hedge.accuracy}
-                for hedge in self.hedges
-            ],
+            "hedges": [_without_nodes(hedge) for hedge in self.hedges],
+            "mended": None
+            if self.mended is None
+            else {
+                "n_samples": self.mended.n_samples,
+                "levels": [_with_accuracy(level) for level in self.mended.levels],
+                "hedges": [_without_nodes(hedge) for hedge in self.mended.hedges],
+            },
             "problems": [
                 problem._asdict() | {"nodes": [label(node) for node in problem.nodes]}
                 for problem in self.problems
@@ -381,6 +406,14 @@ class EvaluationReport:
 
     def __repr__(self) -> str:
         return f"EvaluationReport({self.title!r}: {self.n_samples} samples, {self.taxonomy!r})"
+
+
+def _with_accuracy(figures: LevelFigures | HedgeFigures) -> dict[str, Any]:
+    return figures._asdict() | {"accuracy": figures.accuracy}
+
+
+def _without_nodes(hedge: HedgeFigures) -> dict[str, Any]:
+    return {key: value for key, value in _with_accuracy(hedge).items() if key != "nodes"}
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The numbers of a report: levels, confusions, decisions, and which images to look at."""
+"""The numbers of a report: levels, confusions, classes and decisions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from sklearn.metrics import roc_auc_score
 
 from .._tree import IntArray
 from ..metrics import hierarchical_report
 from ..metrics.report import level_title
 from ..taxonomy import Taxonomy
-from .answers import Answers, BoolArray, FloatArray
+from .answers import Answers, BoolArray
 
 _NORMAL_95 = 1.959963984540054
 
@@ -228,7 +226,7 @@ def worst_confusions(answers: Answers, truth: IntArray, n_most: int | None = 8) 
     wrong = np.flatnonzero(mistaken(answers, truth))
     if not wrong.size:
         return []
-    answered = _at_depth_of(tree, answers.best_leaves[wrong], ends[wrong])
+    answered = at_depth_of(tree, answers.best_leaves[wrong], ends[wrong])
     pairs: dict[tuple[int, int], list[int]] = {}
     for row, *pair in zip(wrong, ends[wrong], answered, strict=True):
         pairs.setdefault((int(pair[0]), int(pair[1])), []).append(int(row))
@@ -369,7 +367,7 @@ def class_figures(
     return rows
 
 
-def _at_depth_of(tree: Taxonomy, nodes: IntArray, others: IntArray) -> IntArray:
+def at_depth_of(tree: Taxonomy, nodes: IntArray, others: IntArray) -> IntArray:
     """Return the ancestors of nodes that are no deeper than the other node of each pair."""
     found = nodes.copy()
     while (below := tree.depths[found] > tree.depths[others]).any():
@@ -422,89 +420,3 @@ def _child_towards(tree: Taxonomy, node: int, end: int) -> int:
     while tree.parents[end] != node:
         end = int(tree.parents[end])
     return end
-
-
-def doubt(answers: Answers) -> FloatArray:
-    """Return what images are ordered by: belief that reaches no leaf, or 1 - P of the answer."""
-    if answers.opinion is not None:
-        return np.asarray(answers.opinion.nonspecificity, dtype=np.float64)
-    return 1 - answers.path_probability[:, -1]
-
-
-def doubt_separates(answers: Answers, truth: IntArray) -> float:
-    """Return how often a mistake is in more doubt than a right answer, NaN without both.
-
-    Parameters
-    ----------
-    answers : Answers
-        What the classifier said.
-    truth : ndarray of int of shape (n_samples,)
-        Nodes of the true labels; only those that are leaves count.
-
-    Returns
-    -------
-    share : float
-        Of all pairs of a mistake and a right answer (ROC area); 0.5 is chance.
-    """
-    tree = answers.taxonomy
-    counted = (tree.n_children[tree.last_of_chain[truth]] == 0) & answers.readable
-    wrong = mistaken(answers, truth)[counted]
-    if not wrong.any() or wrong.all():
-        return np.nan
-    return float(roc_auc_score(wrong, doubt(answers)[counted]))
-
-
-class Chosen(NamedTuple):
-    """Rows of the images that a report shows.
-
-    Attributes
-    ----------
-    surest, least_sure, surest_mistakes : ndarray of int
-        At most so many as asked for, the extreme ones first; no image twice.
-    """
-
-    surest: npt.NDArray[np.int64]
-    least_sure: npt.NDArray[np.int64]
-    surest_mistakes: npt.NDArray[np.int64]
-
-
-def choose_images(
-    answers: Answers, truth: IntArray, n_each: int = 3, explained: Sequence[int] = ()
-) -> Chosen:
-    """Choose the images to show: most certain, least certain, and certain but mistaken.
-
-    Parameters
-    ----------
-    answers : Answers
-        What the classifier said.
-    truth : ndarray of int of shape (n_samples,)
-        Nodes of the true labels.
-    n_each : int, default=3
-        How many of each kind; of one class at most one among the surest, of one confusion at most
-        one among the mistakes.
-    explained : sequence of int, default=()
-        Leaves with a known fault of the data; mistakes on these are not shown.
-    """
-    doubts = doubt(answers)
-    wrong = mistaken(answers, truth)
-    ends = answers.taxonomy.last_of_chain[truth]
-    rows = np.flatnonzero(answers.readable & ~(wrong & np.isin(ends, explained)))
-    order = rows[np.argsort(doubts[rows], kind="stable")]
-    mistakes: list[int] = []
-    pairs: set[tuple[int, int]] = set()
-    for row in order[wrong[order]].tolist():
-        pair = int(ends[row]), int(answers.best_leaves[row])
-        if len(mistakes) < n_each and pair not in pairs:
-            mistakes.append(row)
-            pairs.add(pair)
-    left = [row for row in order.tolist() if row not in mistakes]
-    surest: list[int] = []
-    seen: set[int] = set()
-    for row in left:
-        leaf = int(answers.best_leaves[row])
-        if len(surest) < n_each and leaf not in seen:
-            surest.append(row)
-            seen.add(leaf)
-    least = [row for row in reversed(left) if row not in surest][:n_each]
-    as_rows = [np.array(part, dtype=np.int64) for part in (surest, least, mistakes)]
-    return Chosen(*as_rows)

@@ -140,7 +140,7 @@ def find_problems(
         if train_hashes is not None:
             found += _seen_in_training(names, hashes, train_hashes)
         found += _repeated(names, hashes, truth)
-    divided = _divided_classes(taxonomy, truth, train_truth)
+    divided = _divided_classes(taxonomy, divided_names(taxonomy, truth, train_truth))
     told = np.array([node for problem in divided for node in problem.nodes], dtype=np.int64)
     found += divided
     found += _labels(taxonomy, truth, names, told)
@@ -291,39 +291,84 @@ def _labels(
     return problems
 
 
-def _divided_classes(
+class DividedName(NamedTuple):
+    """One name that stands at other places here than in training.
+
+    Attributes
+    ----------
+    name : str
+        The name.
+    evaluated : tuple of int
+        Leaves with evaluated images and without training images.
+    trained : tuple of int
+        Leaves of the name with training images.
+    others : tuple of int
+        Leaves of the name with neither.
+    """
+
+    name: str
+    evaluated: tuple[int, ...]
+    trained: tuple[int, ...]
+    others: tuple[int, ...]
+
+
+def divided_names(
     taxonomy: Taxonomy, truth: IntArray, train_truth: IntArray | None
-) -> list[DataProblem]:
-    """Find leaves of one name at several places, of which some lack samples that others have."""
+) -> list[DividedName]:
+    """Find leaves of one name at several places, of which some lack samples that others have.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    truth : ndarray of int of shape (n_samples,)
+        Nodes of the labels.
+    train_truth : ndarray of int or None
+        Nodes of the training labels; None finds nothing.
+    """
     if train_truth is None:
         return []
     places: dict[str, list[int]] = {}
     for leaf in taxonomy.leaf_nodes.tolist():
         places.setdefault(str(taxonomy.names[leaf]), []).append(leaf)
-    evaluated = set(taxonomy.last_of_chain[truth].tolist())
-    trained = set(taxonomy.last_of_chain[train_truth].tolist())
-    divided = [
-        leaves
-        for leaves in places.values()
-        if len(leaves) > 1
-        and {n for n in leaves if n in evaluated} - trained
-        and trained & {*leaves}
-    ]
+    is_evaluated, is_trained = np.zeros((2, taxonomy.n_nodes), dtype=bool)
+    is_evaluated[taxonomy.last_of_chain[truth]] = True
+    is_trained[taxonomy.last_of_chain[train_truth]] = True
+    found = []
+    for name, leaves in places.items():
+        trained = tuple(leaf for leaf in leaves if is_trained[leaf])
+        apart = [leaf for leaf in leaves if not is_trained[leaf]]
+        evaluated = tuple(leaf for leaf in apart if is_evaluated[leaf])
+        if trained and evaluated:
+            others = tuple(leaf for leaf in apart if not is_evaluated[leaf])
+            found.append(DividedName(name, evaluated, trained, others))
+    return found
+
+
+def _divided_classes(taxonomy: Taxonomy, divided: Sequence[DividedName]) -> list[DataProblem]:
     if not divided:
         return []
+
+    def paths(leaves: Sequence[int]) -> str:
+        return " and ".join(taxonomy.separator.join(_path(taxonomy, leaf)) for leaf in leaves)
+
+    is_one = len(divided) == 1
     return [
         DataProblem(
             "divided_classes",
-            f"{_count(len(divided), 'name')} {'stands' if len(divided) == 1 else 'stand'} at one "
-            "place of the tree in training and at another here",
+            f"{_count(len(divided), 'name')} {'stands' if is_one else 'stand'} at one place of the "
+            "tree in training and at another in the evaluated data",
             "If that is one class in two folders, every image of it counts as a mistake.",
-            "Bring them together, and train again.",
+            f"Move the evaluated folder{'' if is_one else 's'} to where the training images are, "
+            "and evaluate again; or, where the training images are at the wrong place, move those, "
+            "and train again. (In a table, change the labels.)",
             tuple(
-                " and ".join(taxonomy.separator.join(_path(taxonomy, n)) for n in leaves)
-                for leaves in divided
+                f"“{each.name}” is at {paths(each.trained)} in training and at "
+                f"{paths(each.evaluated)} in the evaluated data"
+                for each in divided
             ),
             True,
-            tuple(node for leaves in divided for node in leaves),
+            tuple(leaf for each in divided for part in each[1:] for leaf in part),
         )
     ]
 

@@ -10,13 +10,16 @@ import numpy as np
 from ..taxonomy import Taxonomy
 from .findings import Confusion, DecisionFigures, LevelFigures, worst_rate
 from .hedging import HedgeFigures
+from .mended import Mended
 from .problems import DataProblem
 
-# Promised minus kept, above which probabilities are called wrong rather than a little off.
-MISCALIBRATED = 0.03
+# Calibration errors (ECE) up to which probabilities are called good, and above which poor.
+GOOD_ECE, POOR_ECE = 0.03, 0.1
 # A level is used with care down to so much below what is called trustworthy.
 CARE = 0.15
 _FEW = 50
+# Classes of a level that are named beside it.
+_MOST_NAMED = 6
 
 
 class Question(NamedTuple):
@@ -95,18 +98,26 @@ def trusted_level(levels: Sequence[LevelFigures], bar: float) -> LevelFigures | 
 
 
 def which_level(
-    levels: Sequence[LevelFigures], hedges: Sequence[HedgeFigures], bar: float
+    tree: Taxonomy,
+    levels: Sequence[LevelFigures],
+    hedges: Sequence[HedgeFigures],
+    bar: float,
+    mended: Mended | None = None,
 ) -> Question:
     """Answer which level can be trusted.
 
     Parameters
     ----------
+    tree : Taxonomy
+        The tree.
     levels : sequence of LevelFigures
         From the top.
     hedges : sequence of HedgeFigures
         What answers that may stop early would be.
     bar : float
         Share of right answers that is called enough.
+    mended : Mended, default=None
+        The figures without the faults of the data, where there are any.
     """
     question = "Which level can I trust?"
     measured = [level for level in levels if level.n_samples]
@@ -122,7 +133,7 @@ def which_level(
     elif not below:
         answer = f"All levels, down to {_level(trusted)}"
     else:
-        answer = f"Down to {_level(trusted)}, not below"
+        answer = f"Down to {_level(trusted)}{_members(tree, trusted)}, not below"
     if trusted is not None:
         sentences.append(f"At {_level(trusted)}, {_right(trusted)}.")
     for level in below:
@@ -133,8 +144,16 @@ def which_level(
     )
     sentences.append(_calibration(measured[-1]))
     if any(hedge.n_samples for hedge in hedges):
-        sentences.append(_hedge(hedges))
+        sentences.append(_hedge(hedges, mended))
+    if mended is not None:
+        sentences.append(_without_fault(levels, hedges, bar, mended))
     return Question(question, answer, tuple(sentences))
+
+
+def _members(tree: Taxonomy, level: LevelFigures) -> str:
+    if level.n_classes > _MOST_NAMED:
+        return ""
+    return f" ({', '.join(str(tree.names[n]) for n in tree.nodes_at_depth(level.depth))})"
 
 
 def _level(level: LevelFigures) -> str:
@@ -151,41 +170,113 @@ def _right(level: LevelFigures) -> str:
     )
 
 
+def verdict_of(level: LevelFigures, bar: float) -> str:
+    """Return "trust", "with care" or "not alone".
+
+    Parameters
+    ----------
+    level : LevelFigures
+        One level, with samples.
+    bar : float
+        Share of right answers that is called enough.
+    """
+    if level.low >= bar:
+        return "trust"
+    return "with care" if level.accuracy >= bar - CARE else "not alone"
+
+
 def _verdict(level: LevelFigures, bar: float) -> str:
     if level.accuracy >= bar:
         return ": perhaps enough, but too few images to be sure"
-    if level.accuracy >= bar - CARE:
+    if verdict_of(level, bar) == "with care":
         return ": use with care"
     return ": do not rely on a single answer"
 
 
 def _calibration(level: LevelFigures) -> str:
     gap = level.confidence - level.accuracy
-    said = f"on average they promise {percent(level.confidence)}"
-    kept = f"{percent(level.accuracy)} are right"
-    if abs(gap) <= MISCALIBRATED:
-        return (
-            f"The probabilities at {_level(level)} can be taken at face value: {said}, and {kept}."
-        )
-    verdict = "over-confident" if gap > 0 else "too modest"
-    return f"The probabilities at {_level(level)} are {verdict}: {said}, and {kept}."
+    what = f"The probabilities at {_level(level)}"
+    kept = (
+        f"on average they promise {percent(level.confidence)}, and {percent(level.accuracy)} are "
+        "right"
+    )
+    if level.ece <= GOOD_ECE:
+        return f"{what} can be taken at face value (ECE {level.ece:.3f}): {kept}."
+    off = f"ECE {level.ece:.3f}; up to {GOOD_ECE} is good"
+    if abs(gap) > GOOD_ECE:
+        return f"{what} are {'over-confident' if gap > 0 else 'too modest'} ({off}): {kept}."
+    how_far = "far off" if level.ece > POOR_ECE else "a little off"
+    return (
+        f"{what} are {how_far} ({off}): {kept}, but some are too high and others too low (see the "
+        "diagrams)."
+    )
 
 
-def _hedge(hedges: Sequence[HedgeFigures]) -> str:
-    chosen = min((each for each in hedges if each.n_samples), key=lambda h: abs(h.target - 0.95))
+def _hedge(hedges: Sequence[HedgeFigures], mended: Mended | None) -> str:
+    chosen = _usual(hedges)
     nothing, leaf = chosen.shares[0], chosen.shares[-1]
     silent = f" and {percent(nothing)} say nothing, which counts as right" if nothing else ""
     broken = ""
-    if chosen.high < chosen.target:
+    if is_missed(chosen):
+        fault = ""
+        if mended is not None and _usual(mended.hedges).accuracy > chosen.accuracy:
+            fault = " The fault of the data is a part of it (see below)."
         broken = (
-            f" That is less than the {percent(chosen.target)} promised: the images that set the "
-            "threshold were too few, or they differ from the ones evaluated here."
+            f" That is less than the {percent(chosen.target)} promised. It may be that the images "
+            "that set the threshold were too few, or that they differ from the ones evaluated "
+            f"here.{fault}"
         )
     return (
         f"If answers may stop at a coarser class when in doubt (the {percent(chosen.target)} "
         f"hedge), {percent(chosen.accuracy)} of them are right: {percent(leaf)} still name "
         f"a single leaf{silent}.{broken}"
     )
+
+
+def _usual(hedges: Sequence[HedgeFigures]) -> HedgeFigures:
+    return min(hedges, key=lambda hedge: (not hedge.n_samples, abs(hedge.target - 0.95)))
+
+
+def is_missed(hedge: HedgeFigures) -> bool:
+    """Tell whether a promise was surely not kept.
+
+    Parameters
+    ----------
+    hedge : HedgeFigures
+        One promise.
+    """
+    return bool(hedge.n_samples and hedge.high < hedge.target)
+
+
+def _without_fault(
+    levels: Sequence[LevelFigures], hedges: Sequence[HedgeFigures], bar: float, mended: Mended
+) -> str:
+    """Say what hangs on the faults of the data."""
+    changes, verdicts = [], []
+    for before, after in zip(levels, mended.levels, strict=True):
+        if not before.n_samples or not after.n_samples:
+            continue
+        if percent(before.accuracy) != percent(after.accuracy):
+            changes.append(f"{_level(before)} {_change(before.accuracy, after.accuracy)}")
+        if (verdict := verdict_of(after, bar)) != verdict_of(before, bar):
+            verdicts.append(f"at {_level(before)} “{verdict}”")
+    if all(any(each.n_samples for each in part) for part in (hedges, mended.hedges)):
+        first, second = _usual(hedges), _usual(mended.hedges)
+        if percent(first.accuracy) != percent(second.accuracy):
+            name = f"the {percent(first.target)} hedge"
+            changes.append(f"{name} {_change(first.accuracy, second.accuracy)}")
+    images = "1 image" if mended.n_samples == 1 else f"{mended.n_samples:,} images"
+    start = f"Without the fault of the data ({images}, see what to label next)"
+    if not changes and not verdicts:
+        return f"{start} these figures would be the same to the percent."
+    hangs = "no verdict would change"
+    if verdicts:
+        hangs = f"the verdict would be {listed(verdicts)}"
+    return f"{start}: {''.join(f'{change}; ' for change in changes)}{hangs}."
+
+
+def _change(before: float, after: float) -> str:
+    return f"{percent(before)} → {percent(after)}"
 
 
 def which_classes(

@@ -15,24 +15,24 @@ from . import advice
 from ._html import bar, folded, number, table, text
 from .answers import BoolArray
 from .cases import picture_of
+from .choice import doubt, doubt_separates
 from .findings import (
     DecisionFigures,
-    average_wrong,
     classes_to_collect,
-    doubt,
-    doubt_separates,
     mistaken,
 )
 from .pictures import diagram, new_axes
 from .reading import (
     CARE,
-    MISCALIBRATED,
+    GOOD_ECE,
+    POOR_ECE,
     interval,
     is_one_name,
     listed,
     percent,
     place,
     share_of,
+    verdict_of,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _MAX_CLASSES = 10
 _MAX_DECISIONS = 8
+_TAGS = {"trust": "good", "with care": "care", "not alone": "bad"}
 # Areas under the ROC curve from which on doubt is called some help, and enough, to find mistakes.
 _HELPS, _SORTS = 0.65, 0.8
 
@@ -51,7 +52,7 @@ def levels(report: EvaluationReport) -> str:
         if not level.n_samples:
             rows.append([text(level.name), f"{level.n_classes:,}", "0", *["–"] * 7])
             continue
-        verdict = _verdict(level.low, level.accuracy, report.trust)
+        verdict = verdict_of(level, report.trust)
         rows.append(
             [
                 text(level.name),
@@ -63,7 +64,7 @@ def levels(report: EvaluationReport) -> str:
                 percent(level.balanced_accuracy),
                 number(level.ece),
                 number(level.nll, 2),
-                verdict,
+                f'<span class="tag {_TAGS[verdict]}">{verdict}</span>',
             ]
         )
     head = ["level", "classes", "images", "", "right", "95 % interval", "right, classes equal"]
@@ -83,7 +84,7 @@ def levels(report: EvaluationReport) -> str:
         "of the best leaf can differ a little from these.</p>"
         "<p>“Right, classes equal” (balanced accuracy) counts every class the same, however many "
         "images it has. ECE and NLL judge the probabilities; smaller is better. An ECE up to "
-        f"{MISCALIBRATED} is good, one above 0.1 poor. An NLL of 0 is perfect; "
+        f"{GOOD_ECE} is good, one above {POOR_ECE} poor. An NLL of 0 is perfect; "
         f"{_even_guess(report)}</p>"
     )
 
@@ -109,14 +110,6 @@ def _even_guess(report: EvaluationReport) -> str:
     if not guesses:
         return "guessing all classes alike gives the logarithm of their number."
     return f"guessing all classes alike would give {listed(guesses)}."
-
-
-def _verdict(low: float, accuracy: float, trust: float) -> str:
-    if low >= trust:
-        return '<span class="tag good">trust</span>'
-    if accuracy >= trust - CARE:
-        return '<span class="tag care">with care</span>'
-    return '<span class="tag bad">not alone</span>'
 
 
 def _measured(report: EvaluationReport) -> tuple[list[Any], Any]:
@@ -325,8 +318,8 @@ def _classes(report: EvaluationReport) -> str:
     ]
     head = ["class", "images", "wrong", "", "share wrong", "taken for"]
     head += ["training images"] if is_known else []
-    average = average_wrong([row for row in report.classes if row.node not in left_out])
-    caption = f"Classes to collect more images of. {advice.collecting_rule(wanted, average)}"
+    rule = advice.collecting_rule(wanted, report.classes, left_out)
+    caption = f"Classes to collect more images of. {rule}"
     if left_out:
         caption += " Classes named among the problems in the data are left out."
     return table(text(caption), head, rows, left=(3, 5))
