@@ -314,6 +314,9 @@ def test_the_surest_mistakes_agree_with_the_confusions_and_the_next_are_named():
     assert report.chosen.next_mistakes.tolist() == list(range(26, 14, -1))
     firsts = {int(pair.rows[0]) for pair in report.confusions}
     assert firsts <= {*report.chosen.surest_mistakes.tolist(), *report.chosen.next_mistakes}
+    rows = Page(report.to_html()).texts
+    assert "The next mistakes by their sureness." in rows
+    assert all(f"sample {row}" in rows for row in range(15, 27))
 
 
 def test_contents_are_compared_not_names(tmp_path):

@@ -16,6 +16,7 @@ from skh2edl.report.findings import (
     classes_to_collect,
     worst_rate,
 )
+from skh2edl.report.reading import where_belief_stops
 
 TREE = Taxonomy.from_paths(
     [("cat", "lynx"), ("cat", "puma"), ("dog", "fox"), ("dog", "wolf"), ("moss",)],
@@ -77,8 +78,9 @@ def test_what_hangs_on_a_fault_of_the_data_is_said(divided):
     # 14 of 30 right, and 24 of 30 with the mushrooms where they are in training.
     level = divided.questions[0]
     assert level.sentences[-1] == (
-        "Without the fault of the data (10 images, see what to label next): level 1 67 % → 100 %; "
-        "“leaf” 47 % → 80 %; the verdict would be at level 1 “with care” and at “leaf” “with care”."
+        "Without the fault of the data (10 images, see what to label next) the shares right would "
+        "be 100 % (not 67 %) at level 1 and 80 % (not 47 %) at “leaf”. The verdict would be at "
+        "level 1 “with care” and at “leaf” “with care”."
     )
     content = divided.to_dict()["mended"]
     assert [row["n_right"] for row in content["levels"]] == [30, 24]
@@ -92,7 +94,7 @@ def test_a_missed_promise_names_the_fault_of_the_data_as_a_part_of_it():
     said = report_of(counts, train_labels=["red/agaric", "moss"], **options).questions
     # Thresholds of 0 name a leaf always: 40 of 100 right, and 80 of 100 without the fault.
     assert "The fault of the data is a part of it" in said[0].sentences[-2]
-    assert "the 95 % hedge 40 % → 80 %" in said[0].sentences[-1]
+    assert "80 % (not 40 %) with the 95 % hedge. " in said[0].sentences[-1]
     assert "80 % instead of 95 %" in said[2].sentences[-1]
     assert "even without the fault of the data" in said[2].sentences[-1]
     said = report_of(counts, train_labels=["red/agaric", "fungi/agaric", "moss"], **options)
@@ -106,7 +108,10 @@ def test_images_of_untaught_classes_are_left_out_where_the_fault_is_mended():
     assert (
         report.questions[0]
         .sentences[-1]
-        .endswith("“species” 50 % → 100 %; the verdict would be at “species” “trust”.")
+        .endswith(
+            "the shares right would be 100 % (not 50 %) at “species”. The verdict would be at "
+            "“species” “trust”."
+        )
     )
 
 
@@ -285,3 +290,68 @@ def test_whether_doubt_finds_mistakes_is_counted_in_pairs_and_said():
     # Every doubtful image comes with its label.
     assert said.count("Labelled puma.") == 2
     assert said.count("Labelled lynx.") == 3
+
+
+def test_most_of_the_belief_is_said_only_of_more_than_half():
+    tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
+    assert where_belief_stops(tree, [0.1, 0.5, 0.2]).endswith(
+        "and most of that (50 %) stops at cat"
+    )
+    assert where_belief_stops(tree, [0.2, 0.3, 0.15]).endswith(
+        "the largest part (30 %) stops at cat"
+    )
+    # Written alike, neither is the largest for the reader.
+    assert where_belief_stops(tree, [0.3, 0.302, 0.1]) == (
+        "70 % of the belief reaches no leaf; the largest parts (30 % each) stop at cat and the top "
+        "of the tree (root)"
+    )
+
+
+@pytest.fixture(scope="module")
+def group_page():
+    """Mosses taken for cats, nine of ten for pumas; pictures in eight grey levels."""
+    counts = {("moss", "puma"): 9, ("moss", "lynx"): 1, ("lynx", "lynx"): 5, ("puma", "puma"): 5}
+    images = np.arange(20 * 64, dtype=np.uint8).reshape(20, 8, 8)
+    return report_of(counts, images=images).to_html()
+
+
+def test_a_group_in_a_confusion_is_pictured_by_the_leaf_that_was_answered(group_page):
+    said = words(group_page)
+    assert "cat is a group; the leaf answered most is puma, 9 of 10 (90 %)." in said
+    assert "is moss, was taken for puma (probability 0.70)" in said
+    assert "really is puma" in said
+    assert "really is lynx" not in said
+
+
+def test_what_decides_stands_first_in_its_table(group_page):
+    heads = [
+        [
+            unescape(re.sub("<[^>]+>", "", cell))
+            for cell in re.findall("<th scope=.col.*?</th>", row)
+        ]
+        for row in re.findall("<thead>(.*?)</thead>", group_page)
+    ]
+    assert heads[0][:4] == ["level", "verdict", "", "right"]
+    assert heads[1][:3] == ["promised", "right", "names a leaf"]
+    # What a narrow screen cannot show says so.
+    assert group_page.count("Wide table: scroll it sideways.") == sum(
+        sum(map(bool, head)) >= 6 for head in heads
+    )
+
+
+def test_words_of_the_tables_lead_to_their_explanation(group_page):
+    links = set(re.findall('class="word" href="#(.*?)"', group_page))
+    assert {"word-ece", "word-95-interval", "word-threshold"} <= links
+    assert links <= set(re.findall('<dt id="(.*?)">', group_page))
+
+
+def test_the_best_leaf_is_named_even_where_its_row_is_folded():
+    # Thirty kinds alike: none is shown for itself.
+    tree = Taxonomy.from_nested({"cat": [f"cat {index}" for index in range(30)], "dog": None})
+    named = [child[-1] for _, child in tree.decisions]
+    evidence = np.array([[{"cat": 200.0, "cat 7": 0.03}.get(name, 0.02) for name in named]])
+    opinion = HyperOpinion.from_evidence(tree, evidence)
+    proba = opinion.leaf_probability[:, tree.leaf_order]
+    page = words(EvaluationReport.from_predictions(["dog"], proba, tree, opinion=opinion).to_html())
+    assert "30 leaves not shown, among them the best, cat 7 (probability 0.03)" in page
+    assert "A row with one number holds all classes below the one above it" in page

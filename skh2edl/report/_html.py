@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,6 +26,26 @@ def number(value: float, digits: int = 3) -> str:
     return "–" if not np.isfinite(value) else f"{value:.{digits}f}"
 
 
+def word_id(name: str) -> str:
+    """Return the address of a word among the explained ones.
+
+    Examples
+    --------
+    >>> word_id("95 % interval")
+    'word-95-interval'
+    """
+    return "word-" + re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def word(name: str, shown: str | None = None) -> str:
+    """Return a word that leads to its explanation."""
+    return f'<a class="word" href="#{word_id(name)}">{text(shown or name)}</a>'
+
+
+# Columns that do not fit a telephone: their table says that it can be scrolled.
+_MANY_COLUMNS = 6
+
+
 def table(
     caption: str,
     head: Sequence[str],
@@ -33,6 +54,7 @@ def table(
     kind: str = "",
     row_kinds: Sequence[str] | None = None,
     left: Iterable[int] = (),
+    bars: Iterable[int] = (),
 ) -> str:
     """Return a table; cells are HTML already, the first of each row is its heading.
 
@@ -50,11 +72,13 @@ def table(
         Class of each row.
     left : iterable of int, default=()
         Columns whose text begins at the left.
+    bars : iterable of int, default=()
+        Columns that draw what the next one says; a narrow screen leaves them out.
     """
-    at_left = set(left)
+    kinds = {column: "left" for column in left} | {column: "left bars" for column in bars}
 
     def place(column: int) -> str:
-        return ' class="left"' if column in at_left else ""
+        return f' class="{kinds[column]}"' if column in kinds else ""
 
     heads = "".join(
         f'<th scope="col"{place(column)}>{cell}</th>' for column, cell in enumerate(head)
@@ -67,8 +91,11 @@ def table(
         )
         lines.append(f'<tr{of_row}><th scope="row">{row[0]}</th>{cells}</tr>')
     of_table = f' class="{kind}"' if kind else ""
+    hint = ""
+    if len(head) - sum(kind == "left bars" for kind in kinds.values()) >= _MANY_COLUMNS:
+        hint = '<p class="hint" aria-hidden="true">Wide table: scroll it sideways.</p>'
     # A wide table scrolls inside its own frame, which the keyboard can reach too.
-    return (
+    return hint + (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{text(_bare(caption))}">'
         f"<table{of_table}><caption><span>{caption}</span></caption><thead><tr>{heads}</tr></thead>"
         f"<tbody>{''.join(lines)}</tbody></table></div>"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..displays._folding import Row, fold
-from ._html import bar, number, picture, span, table, text
+from ._html import bar, number, picture, span, table, text, word
 from .pictures import thumbnail
 from .reading import percent
 
@@ -21,21 +21,44 @@ _TOP_LEAVES = 5
 def images(report: EvaluationReport) -> str:
     """Return the surest mistakes, the least and the most certain images."""
     chosen = report.chosen
+    known = ""
+    if any(problem.is_serious and problem.nodes for problem in report.problems):
+        known = ", and none of classes named among the problems in the data"
     parts = [
         (
             "The surest mistakes",
             chosen.surest_mistakes,
-            "Sure and yet against the label: first look whether the label is right. Of each "
-            "confusion at most one, and none of classes named among the problems in the data.",
+            "Sure and yet against the label: first look whether the label is right. The highest "
+            "probability of a wrong answer comes first; of each class taken for another only the "
+            f"surest image{known}.",
+            _next_mistakes(report),
         ),
-        ("The least certain", chosen.least_sure, "Here the model itself would rather not say."),
-        ("The most certain", chosen.surest, "Of each class at most one."),
+        ("The least certain", chosen.least_sure, "Here the model itself would rather not say.", ""),
+        ("The most certain", chosen.surest, "Of each class at most one.", ""),
     ]
     return "".join(
-        f"<h3>{title}</h3><p>{note}</p>" + "".join(_case(report, int(row)) for row in rows)
-        for title, rows, note in parts
+        f"<h3>{title}</h3><p>{note}</p>{''.join(_case(report, int(row)) for row in rows)}{more}"
+        for title, rows, note, more in parts
         if len(rows)
     )
+
+
+def _next_mistakes(report: EvaluationReport) -> str:
+    """Return the mistakes after the surest, by name, so that their labels can be checked."""
+    tree, answers = report.taxonomy, report.answers
+    rows = [
+        [
+            text(report.names[row]),
+            text(tree.label(int(report.truth[row]))),
+            text(tree.label(int(answers.best_leaves[row]))),
+            number(answers.path_probability[row, -1], 2),
+        ]
+        for row in report.chosen.next_mistakes.tolist()
+    ]
+    if not rows:
+        return ""
+    head = ["image", "label", "best leaf", "probability"]
+    return table("The next mistakes by their sureness.", head, rows, kind="names", left=(1, 2))
 
 
 def _case(report: EvaluationReport, row: int) -> str:
@@ -89,8 +112,8 @@ def _opinion_table(report: EvaluationReport, row: int) -> str:
         star = " ★" if label is not None and not line.is_folded and label in line.nodes else ""
         rows.append(
             [
-                f'<span class="in" style="padding-left:{1.1 * line.depth:.1f}em">'
-                f"{text(_title(report, line))}{star}</span>",
+                f'<span class="in" style="--depth:{line.depth}">'
+                f"{text(_title(report, line))}{text(_hidden_best(report, row, line))}{star}</span>",
                 bar(line.mass),
                 number(line.mass, 2),
                 span(line.belief, line.probability, line.plausibility),
@@ -99,9 +122,15 @@ def _opinion_table(report: EvaluationReport, row: int) -> str:
             ]
         )
         kinds.append("label" if star else "folded" if line.is_folded else "")
-    head = ["class", "mass", "", "belief – probability – plausibility", "", "vacuity"]
+    bounds = f"{word('belief, plausibility', 'belief')} – probability – plausibility"
+    head = ["class", "", word("mass"), "", bounds, word("vacuity")]
     caption = "The opinion on the tree" + (" (★ the label)." if label is not None else ".")
-    return table(caption, head, rows, kind="tree", row_kinds=kinds, left=(1, 3, 4))
+    if any(np.isnan(line.belief) for line in lines):
+        caption += (
+            " A row with one number holds all classes below the one above it, and so the same "
+            "belief and plausibility."
+        )
+    return table(caption, head, rows, kind="tree", row_kinds=kinds, left=(4,), bars=(1, 3))
 
 
 def _title(report: EvaluationReport, line: Row) -> str:
@@ -111,6 +140,20 @@ def _title(report: EvaluationReport, line: Row) -> str:
     n_leaves = int((tree.leaf_stop - tree.leaf_start)[nodes].sum())
     where = f"{tree.names[nodes[0]]}: " if nodes.size == 1 else ""
     return f"{where}{n_leaves:,} leaves not shown"
+
+
+def _hidden_best(report: EvaluationReport, row: int, line: Row) -> str:
+    """Name the best leaf where it is folded away: a reader looks for it in its own table."""
+    tree, best = report.taxonomy, int(report.answers.best_leaves[row])
+    start = tree.leaf_start[best]
+    nodes = np.array(line.nodes)
+    if (
+        not line.is_folded
+        or not ((tree.leaf_start[nodes] <= start) & (start < tree.leaf_stop[nodes])).any()
+    ):
+        return ""
+    sure = number(report.answers.path_probability[row, -1], 2)
+    return f", among them the best, {tree.label(best)} (probability {sure})"
 
 
 def _three(line: Row) -> str:

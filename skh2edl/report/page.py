@@ -6,8 +6,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from .. import __version__
-from . import cases, sections
-from ._html import text
+from . import cases, pairs, sections
+from ._html import text, word_id
 from .reading import listed
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def render(report: EvaluationReport) -> str:
         ("reliability", "Do the probabilities keep their promise?", sections.reliability(report)),
         ("depth", "How far down does the evidence carry?", sections.depth(report)),
         ("hedge", "What if answers may stop early?", sections.hedge(report)),
-        ("confusions", "What is confused with what?", sections.confusions(report)),
+        ("confusions", "What is confused with what?", pairs.confusions(report)),
         ("decisions", "Where do the answers go wrong?", sections.decisions(report)),
         ("images", "Images to look at", cases.images(report)),
         ("problems", "Problems in the data", sections.problems(report)),
@@ -144,7 +144,8 @@ _WORDS = {
     "from labelled images, and the promise holds on average for images like those. Saying nothing "
     "counts as right.",
     "threshold": "Probability that an answer must reach. Below it, the answer goes up to the next "
-    "coarser class, in the end to none.",
+    "coarser class, in the end to none. It can be lower than the promise, because most answers "
+    "are surer than the least sure one that it lets pass.",
 }
 _OPINION_WORDS = {
     "mass": "Belief that came as far as this class and no further: it stops there, not committed "
@@ -161,7 +162,10 @@ _OPINION_WORDS = {
 
 def _words(report: EvaluationReport) -> str:
     words = _WORDS | (_OPINION_WORDS if report.answers.opinion is not None else {})
-    items = "".join(f"<dt>{text(word)}</dt><dd>{text(said)}</dd>" for word, said in words.items())
+    items = "".join(
+        f'<dt id="{word_id(word)}">{text(word)}</dt><dd>{text(said)}</dd>'
+        for word, said in words.items()
+    )
     return f"<dl>{items}</dl>"
 
 

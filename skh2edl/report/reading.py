@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ..taxonomy import Taxonomy
 from .findings import Confusion, DecisionFigures, LevelFigures, worst_rate
@@ -20,6 +21,8 @@ CARE = 0.15
 _FEW = 50
 # Classes of a level that are named beside it.
 _MOST_NAMED = 6
+# Places that hold equally much belief and are named.
+_MOST_EQUAL = 3
 
 
 class Question(NamedTuple):
@@ -257,26 +260,25 @@ def _without_fault(
         if not before.n_samples or not after.n_samples:
             continue
         if percent(before.accuracy) != percent(after.accuracy):
-            changes.append(f"{_level(before)} {_change(before.accuracy, after.accuracy)}")
+            changes.append(f"{_instead(before, after)} at {_level(before)}")
         if (verdict := verdict_of(after, bar)) != verdict_of(before, bar):
             verdicts.append(f"at {_level(before)} “{verdict}”")
     if all(any(each.n_samples for each in part) for part in (hedges, mended.hedges)):
         first, second = _usual(hedges), _usual(mended.hedges)
         if percent(first.accuracy) != percent(second.accuracy):
-            name = f"the {percent(first.target)} hedge"
-            changes.append(f"{name} {_change(first.accuracy, second.accuracy)}")
+            changes.append(f"{_instead(first, second)} with the {percent(first.target)} hedge")
     images = "1 image" if mended.n_samples == 1 else f"{mended.n_samples:,} images"
     start = f"Without the fault of the data ({images}, see what to label next)"
-    if not changes and not verdicts:
-        return f"{start} these figures would be the same to the percent."
-    hangs = "no verdict would change"
+    hangs = "No verdict would change."
     if verdicts:
-        hangs = f"the verdict would be {listed(verdicts)}"
-    return f"{start}: {''.join(f'{change}; ' for change in changes)}{hangs}."
+        hangs = f"The verdict would be {listed(verdicts)}."
+    if not changes:
+        return f"{start} these figures would be the same to the percent. {hangs}"
+    return f"{start} the shares right would be {listed(changes)}. {hangs}"
 
 
-def _change(before: float, after: float) -> str:
-    return f"{percent(before)} → {percent(after)}"
+def _instead(before: LevelFigures | HedgeFigures, after: LevelFigures | HedgeFigures) -> str:
+    return f"{percent(after.accuracy)} (not {percent(before.accuracy)})"
 
 
 def which_classes(
@@ -416,6 +418,39 @@ def place(tree: Taxonomy, node: int) -> str:
     if node == 0:
         return f"the top of the tree ({tree.root_name})"
     return str(tree.label(node))
+
+
+def where_belief_stops(tree: Taxonomy, stops: npt.ArrayLike) -> str:
+    """Say how much of the belief in one image reaches no leaf, and where the largest part stops.
+
+    Parameters
+    ----------
+    tree : Taxonomy
+        The tree.
+    stops : array-like of shape (n_branching,)
+        Belief that stops at each branching node.
+
+    Examples
+    --------
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
+    >>> where_belief_stops(tree, [0.1, 0.4, 0.2])
+    '70 % of the belief reaches no leaf, and most of that (40 %) stops at cat'
+    >>> where_belief_stops(tree, [0.2, 0.3, 0.2])
+    '70 % of the belief reaches no leaf; the largest part (30 %) stops at cat'
+    """
+    parts = np.asarray(stops, dtype=np.float64)
+    said = f"{percent(parts.sum())} of the belief reaches no leaf"
+    largest = parts.max()
+    # Parts that are written alike are alike for the reader.
+    equal = [i for i in np.argsort(-parts, kind="stable") if percent(parts[i]) == percent(largest)]
+    places = [place(tree, int(tree.branching_nodes[i])) for i in equal]
+    if len(places) > _MOST_EQUAL:
+        return f"{said}; it stops at many places"
+    if len(places) > 1:
+        return f"{said}; the largest parts ({percent(largest)} each) stop at {listed(places)}"
+    if largest > parts.sum() / 2:
+        return f"{said}, and most of that ({percent(largest)}) stops at {places[0]}"
+    return f"{said}; the largest part ({percent(largest)}) stops at {places[0]}"
 
 
 def _count(number: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""The sections of the page that show figures: levels, promises, depth, confusions, decisions."""
+"""The sections of the page that show figures: levels, promises, depth, decisions, problems."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._tree import IntArray
 from ..displays import DepthProfileDisplay, ReliabilityDisplay
 from ..metrics.report import level_title
-from ..taxonomy import Taxonomy
-from . import advice
-from ._html import bar, folded, number, table, text
-from .answers import BoolArray
+from ._html import bar, folded, number, table, text, word
 from .cases import picture_of
 from .choice import doubt, doubt_separates
 from .findings import (
     DecisionFigures,
-    classes_to_collect,
     mistaken,
 )
 from .pictures import diagram, new_axes
@@ -27,18 +22,15 @@ from .reading import (
     GOOD_ECE,
     POOR_ECE,
     interval,
-    is_one_name,
     listed,
     percent,
-    place,
-    share_of,
     verdict_of,
+    where_belief_stops,
 )
 
 if TYPE_CHECKING:
     from .evaluation import EvaluationReport
 
-_MAX_CLASSES = 10
 _MAX_DECISIONS = 8
 _TAGS = {"trust": "good", "with care": "care", "not alone": "bad"}
 # Areas under the ROC curve from which on doubt is called some help, and enough, to find mistakes.
@@ -50,30 +42,31 @@ def levels(report: EvaluationReport) -> str:
     rows = []
     for level in report.levels:
         if not level.n_samples:
-            rows.append([text(level.name), f"{level.n_classes:,}", "0", *["–"] * 7])
+            rows.append([text(level.name), *["–"] * 7, f"{level.n_classes:,}", "0"])
             continue
         verdict = verdict_of(level, report.trust)
         rows.append(
             [
                 text(level.name),
-                f"{level.n_classes:,}",
-                f"{level.n_samples:,}",
+                f'<span class="tag {_TAGS[verdict]}">{verdict}</span>',
                 bar(level.accuracy, report.trust),
                 f"<strong>{percent(level.accuracy)}</strong>",
                 interval(level.low, level.high),
                 percent(level.balanced_accuracy),
                 number(level.ece),
                 number(level.nll, 2),
-                f'<span class="tag {_TAGS[verdict]}">{verdict}</span>',
+                f"{level.n_classes:,}",
+                f"{level.n_samples:,}",
             ]
         )
-    head = ["level", "classes", "images", "", "right", "95 % interval", "right, classes equal"]
+    head = [word("level"), "verdict", "", "right", word("95 % interval"), "right, classes equal"]
     return table(
         "Answers of each level, from the top of the tree down. The black line marks "
         f"{percent(report.trust)}.{_short_branches(report)}",
-        [*head, "ECE", "NLL", "verdict"],
+        [*head, word("ECE"), word("NLL"), "classes", "images"],
         rows,
-        left=(3, 9),
+        left=(1,),
+        bars=(2,),
     ) + (
         f"<p>Verdicts: <strong>trust</strong> if the lower end of the interval is at least "
         f"{percent(report.trust)}; <strong>with care</strong> if at least "
@@ -129,6 +122,8 @@ def reliability(report: EvaluationReport) -> str:
         display = ReliabilityDisplay.from_predictions(
             labels, proba, report.taxonomy, level=level.depth, ax=new_axes((3.7, 3.5))
         )
+        # Room at the corner, or the point of a level that is nearly always right would be cut.
+        display.ax_.set(xlim=(-0.02, 1.09), ylim=(-0.02, 1.09))
         alt = (
             f"Reliability diagram of the level {level.name}: on average the answers promise "
             f"{percent(level.confidence)}, and {percent(level.accuracy)} are right; ECE "
@@ -215,10 +210,10 @@ def hedge(report: EvaluationReport) -> str:
         rows.append(
             [
                 percent(hedge.target),
-                threshold,
                 f"<strong>{percent(hedge.accuracy)}</strong>",
+                *(percent(share) for share in reversed(hedge.shares)),
                 interval(hedge.low, hedge.high),
-                *(percent(share) for share in hedge.shares),
+                threshold,
             ]
         )
     caption = (
@@ -232,97 +227,18 @@ def hedge(report: EvaluationReport) -> str:
         if report.is_cross_calibrated
         else f"Thresholds were set on images kept aside for it{_note(report.calibration_note)}."
     )
-    head = ["promised", "threshold", "right", "95 % interval", *map(text, places)]
+    head = [word("hedge", "promised"), "right", *map(text, reversed(places))]
+    head += [word("95 % interval"), word("threshold")]
     return table(caption, head, rows) + (
         f"<p>{how} The promise is an average over all answers, for new images like those that set "
         "the threshold; it does not hold for each class, nor for images taken elsewhere, later or "
-        "in another way.</p>"
+        "in another way. A threshold can be lower than its promise: it is the least that an answer "
+        "must reach, and most are surer.</p>"
     )
 
 
 def _note(note: str) -> str:
     return f" ({text(note)})" if note else ""
-
-
-def confusions(report: EvaluationReport) -> str:
-    """Return the pairs that are confused, with pictures, and the classes to collect."""
-    if not report.confusions:
-        return f"<p>No answer contradicts its label ({report.n_labelled:,} labelled images).</p>"
-    tree, answers = report.taxonomy, report.answers
-    ends = tree.last_of_chain[report.truth]
-    items = []
-    for pair in report.confusions:
-        truth, answer = tree.label(pair.truth), tree.label(pair.answer)
-        inside = [_below(tree, pair.answer, nodes) for nodes in (ends, answers.best_leaves)]
-        typical = np.flatnonzero(inside[0] & inside[1])
-        back = ""
-        if pair.n_back:
-            back = f"; the other way round {share_of(pair.n_back, pair.n_answer)}"
-        fault = ""
-        if is_one_name(tree, pair, report.problems):
-            fault = " One name in two places of the tree: see the problems in the data."
-        shared = "nothing but the root" if pair.meeting == 0 else tree.label(pair.meeting)
-        pictures = ""
-        if report.images is not None:
-            row = int(pair.rows[0])
-            sure = answers.path_probability[row, -1]
-            pictures = (
-                '<div class="two"><figure>'
-                f"{picture_of(report, row)}<figcaption>is {text(truth)}, was taken for "
-                f"{text(answer)} (probability {number(sure, 2)})</figcaption></figure>"
-            )
-            if typical.size:
-                best = int(typical[answers.path_probability[typical, -1].argmax()])
-                pictures += (
-                    f"<figure>{picture_of(report, best)}<figcaption>really is {text(answer)}"
-                    "</figcaption></figure>"
-                )
-            pictures += "</div>"
-        items.append(
-            f"<li><h3>{text(truth)} → {text(answer)}</h3>"
-            f"<p>{share_of(pair.n_mistaken, pair.n_truth)}{text(back)}. They share {text(shared)}."
-            f"{fault}</p>{pictures}</li>"
-        )
-    return (
-        "<p>Pairs with the most mistakes, counted in both directions together; the share is that "
-        "of the images of the class. The pair with the highest share (by the lower end of its "
-        "95 % interval) is always among them.</p>"
-        f'<ul class="pairs">{"".join(items)}</ul>{_classes(report)}'
-    )
-
-
-def _below(tree: Taxonomy, node: int, others: IntArray) -> BoolArray:
-    """Tell which nodes are a node or lie under it."""
-    start, stop = tree.leaf_start[node], tree.leaf_stop[node]
-    return np.asarray((tree.leaf_start[others] >= start) & (tree.leaf_stop[others] <= stop))
-
-
-def _classes(report: EvaluationReport) -> str:
-    tree = report.taxonomy
-    left_out = advice.explained_classes(report.problems)
-    wanted = classes_to_collect(report.classes, left_out)
-    if not wanted:
-        return ""
-    is_known = wanted[0].n_training is not None
-    rows = [
-        [
-            text(tree.label(row.node)),
-            f"{row.n_samples:,}",
-            f"<strong>{row.n_samples - row.n_right:,}</strong>",
-            bar(1 - row.n_right / row.n_samples),
-            percent(1 - row.n_right / row.n_samples),
-            text(", ".join(str(tree.label(node)) for node in row.taken_for[:3])),
-            *([f"{row.n_training:,}"] if is_known else []),
-        ]
-        for row in wanted[:_MAX_CLASSES]
-    ]
-    head = ["class", "images", "wrong", "", "share wrong", "taken for"]
-    head += ["training images"] if is_known else []
-    rule = advice.collecting_rule(wanted, report.classes, left_out)
-    caption = f"Classes to collect more images of. {rule}"
-    if left_out:
-        caption += " Classes named among the problems in the data are left out."
-    return table(text(caption), head, rows, left=(3, 5))
 
 
 def decisions(report: EvaluationReport) -> str:
@@ -356,7 +272,8 @@ def decisions(report: EvaluationReport) -> str:
             f"Decisions with the most first errors.{_rest(passed)}",
             [*head, "above all between"],
             rows,
-            left=(3, 5 + has_belief),
+            left=(5 + has_belief,),
+            bars=(3,),
         )
         + _plan(report)
     )
@@ -373,20 +290,21 @@ def _rest(passed: Sequence[DecisionFigures]) -> str:
 
 
 def _plan(report: EvaluationReport) -> str:
-    plan = report.plan
+    plan, tree = report.plan, report.taxonomy
     if plan is None or report.images is None:
         return ""
+    opinion = report.answers.opinion
+    assert opinion is not None
     items = "".join(
-        f"<figure>{picture_of(report, int(row))}<figcaption>{text(_labelled(report, int(row)))}. "
-        f"{percent(open_)} of the belief reaches no leaf, and most of that stops at "
-        f"{text(place(report.taxonomy, report.taxonomy.node(node)))}</figcaption></figure>"
-        for row, node, open_ in zip(plan.rows, plan.nodes, plan.doubt, strict=True)
+        f"<figure>{picture_of(report, row)}<figcaption>{text(_labelled(report, row))}. "
+        f"{text(where_belief_stops(tree, opinion.mass[row, tree.n_leaves :]))}."
+        "</figcaption></figure>"
+        for row in plan.rows.tolist()
     )
     return (
         "<h3>Images with the most doubt</h3><p>They differ in where their belief stops, and show "
-        "what is unclear to the model. As a way to choose what to label, doubt was no better than "
-        "chance in the study of the documentation’s page “Decisions under doubt”: mix them with "
-        "others.</p>"
+        "what is unclear to the model. To label such images first is not known to be better than "
+        "to label any: mix them with others.</p>"
         f'<div class="row">{items}</div>'
     )
 
