@@ -10,6 +10,7 @@ from pathlib import Path
 import joblib
 import numpy as np
 import pytest
+from joblib.externals.loky import get_reusable_executor
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss
 
@@ -307,6 +308,9 @@ def test_processes_and_dask_write_the_same_figures(data, features, tmp_path):
     runs = [experiment(parameters={"max_iter": 30, "tol": 0.01}, seed=seed, train_share=0.9)
             for seed in range(3)]  # fmt: skip
     run(runs, data, features, tmp_path / "alone")
+    # joblib measures a worker after its first task, and takes torch, loaded into one that another
+    # test left behind, for a leak.
+    get_reusable_executor().shutdown()
     run(runs, data, features, tmp_path / "processes", n_jobs=2)
     with (
         distributed.LocalCluster(
