@@ -315,7 +315,7 @@ def test_the_surest_mistakes_agree_with_the_confusions_and_the_next_are_named():
     firsts = {int(pair.rows[0]) for pair in report.confusions}
     assert firsts <= {*report.chosen.surest_mistakes.tolist(), *report.chosen.next_mistakes}
     rows = Page(report.to_html()).texts
-    assert "The next mistakes by their sureness." in rows
+    assert "The next mistakes, the surest first (P: probability of the best leaf)." in rows
     assert all(f"sample {row}" in rows for row in range(15, 27))
 
 

@@ -49,16 +49,17 @@ def _next_mistakes(report: EvaluationReport) -> str:
     rows = [
         [
             text(report.names[row]),
+            number(answers.path_probability[row, -1], 2),
             text(tree.label(int(report.truth[row]))),
             text(tree.label(int(answers.best_leaves[row]))),
-            number(answers.path_probability[row, -1], 2),
         ]
         for row in report.chosen.next_mistakes.tolist()
     ]
     if not rows:
         return ""
-    head = ["image", "label", "best leaf", "probability"]
-    return table("The next mistakes by their sureness.", head, rows, kind="names", left=(1, 2))
+    head = ["image", "P", "label", "best leaf"]
+    caption = "The next mistakes, the surest first (P: probability of the best leaf)."
+    return table(caption, head, rows, kind="names", left=(2, 3))
 
 
 def _case(report: EvaluationReport, row: int) -> str:
