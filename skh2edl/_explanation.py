@@ -104,15 +104,12 @@ def _what_remains(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> 
     best = reach[order[0]]
     names = [_step(tree, decisions.start + int(child)) for child in order[:_MOST_NAMES]]
     rivals = int(np.count_nonzero(reach >= max(best / 2, np.finfo(float).tiny)))
+    tail = f"{_share(stops)} of the belief stops at {_name(tree, node)}."
     if stops >= belief / 2:
         lean = ""
         if best >= _VISIBLE and best - reach[order[1]] >= _VISIBLE:
             lean = f", leaning to {names[0]} (belief {_share(best)})"
-        return (
-            f"Between {_list(names, reach.size)} it cannot decide{lean}: "
-            f"{_share(stops)} of the belief stops there."
-        )
-    tail = f"{_share(stops)} of the belief stops there."
+        return f"Between {_list(names, reach.size)} it cannot decide{lean}: {tail}"
     if rivals == 1:
         return f"It leans to {names[0]} (belief {_share(best)}); {tail}"
     shown = [
@@ -141,18 +138,18 @@ def _elsewhere(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> lis
     ]
     against = 1 - belief - float(row.stops[above].sum())
     if against >= _VISIBLE:
-        rival = max(rivals, key=row.reach.__getitem__)
-        parts.append(f"{_share(against)} speaks for {_other(tree, row, rival, against)}")
+        parts.append(_rival(tree, row, max(rivals, key=row.reach.__getitem__), against))
     return [f"Of the other belief, {_list(parts, len(parts))}."] if parts else []
 
 
-def _other(tree: Taxonomy, row: OpinionRow, rival: int, against: float) -> str:
+def _rival(tree: Taxonomy, row: OpinionRow, rival: int, against: float) -> str:
     """Name the strongest rival, unless the belief in it would be shown as nothing."""
     belief = float(row.reach[rival])
-    if against - belief < _VISIBLE:
-        return _step(tree, rival)
+    if against - belief < _VISIBLE and belief >= _VISIBLE:
+        # Its own belief, as in a table beside it: with the rest it may round to more.
+        return f"{_share(belief)} speaks for {_step(tree, rival)}"
     lead = f", first of all {_step(tree, rival)} ({_share(belief)})" if belief >= _VISIBLE else ""
-    return f"something else{lead}"
+    return f"{_share(against)} speaks for something else{lead}"
 
 
 def _forced_choice(tree: Taxonomy, row: OpinionRow) -> str:
@@ -168,9 +165,13 @@ def _forced_choice(tree: Taxonomy, row: OpinionRow) -> str:
         )
     belief = float(row.reach[tree.last_decision[tree.leaf_nodes[first]]])
     source = ", most of it from the base rates" if belief < best / 2 else ""
+    next_best = _share(row.probability[second])
+    before = f"before {tree.leaves[second]} ({next_best})"
+    if next_best == _share(best):
+        before = f"hardly before {tree.leaves[second]} (nearly the same)"
     return (
         f"Made to choose a leaf, it would take {tree.leaves[first]} (probability {_share(best)}"
-        f"{source}) before {tree.leaves[second]} ({_share(row.probability[second])})."
+        f"{source}) {before}."
     )
 
 
@@ -191,6 +192,10 @@ def _place(tree: Taxonomy, node: int) -> str:
         path.append(str(tree.names[node]))
         node = int(tree.parents[node])
     return _join(path[::-1]) if path else str(tree.root_name)
+
+
+def _name(tree: Taxonomy, node: int) -> str:
+    return str(tree.names[node] if node else tree.root_name)
 
 
 def _step(tree: Taxonomy, decision: int) -> str:

@@ -63,7 +63,7 @@ def test_explaining_an_inner_node_says_what_it_cannot_decide_between(tree):
     text = explained(tree, [98, 0, 98, 0, 1, 0])
     assert text == (
         "The evidence carries to Boeing > 737 (belief 0.96). Between 737-700 and 737-800 it "
-        "cannot decide, leaning to 737-700 (belief 0.32): 0.64 of the belief stops there. Made to "
+        "cannot decide, leaning to 737-700 (belief 0.32): 0.64 of the belief stops at 737. Made to "
         "choose a leaf, it would take 737-700 (probability 0.65, most of it from the base rates) "
         "before 737-800 (0.33). Belief that stops is not committed further; it is not a "
         "probability of error."
@@ -75,9 +75,9 @@ def test_explaining_conflict_says_divided_not_undecided(tree):
     text = explained(tree, [49, 49, 0, 0, 0, 0])
     assert text == (
         "The evidence does not carry below root. It is divided between Boeing (belief 0.49) and "
-        "Fokker > Fokker 70 (belief 0.49); 0.02 of the belief stops there. Made to choose a leaf, "
-        "it would take Fokker 70 (probability 0.50) before 747-400 (0.25). Belief that stops is "
-        "not committed further; it is not a probability of error."
+        "Fokker > Fokker 70 (belief 0.49); 0.02 of the belief stops at root. Made to choose a "
+        "leaf, it would take Fokker 70 (probability 0.50) before 747-400 (0.25). Belief that stops "
+        "is not committed further; it is not a probability of error."
     )
 
 
@@ -87,7 +87,7 @@ def test_explaining_one_favoured_child_says_leans():
     text = explained(tree, [6.0, 2.0, 1.5])
     assert text.startswith(
         "The evidence does not carry below root. It leans to a (belief 0.48); 0.24 of the belief "
-        "stops there. Made to choose a leaf, it would take a (probability 0.56) before b (0.24)."
+        "stops at root. Made to choose a leaf, it would take a (probability 0.56) before b (0.24)."
     )
 
 
@@ -128,3 +128,14 @@ def test_an_explanation_is_short_and_names_a_node_that_has_the_belief_it_says(ca
         # Names repeated in a chain are written once, a long way in short, so compare its end.
         if one.evidence.any() and len(deepest) > 1 and deepest[-1] != deepest[-2]:
             assert deepest[-1] in text.split(" (belief")[0]
+
+
+def test_a_rival_is_given_its_own_belief_not_that_of_all_others():
+    # b 0.0134 and c 0.0032 make 0.0166, which would be written 0.02.
+    text = explained(Taxonomy.flat(["a", "b", "c"]), [9.834e8, 1.34e7, 3.2e6])
+    assert text.endswith("Of the other belief, 0.01 speaks for b.")
+
+
+def test_a_lead_that_cannot_be_seen_is_called_hardly_one():
+    text = explained(Taxonomy.flat(["a", "b", "c"]), [1.0, 1.002, 0.0])
+    assert "it would take b (probability 0.40) hardly before a (nearly the same)." in text
