@@ -287,7 +287,8 @@ class _Run:
             [group for group in groups if group["params"]],
             opt="adamw",
             lr=recipe.learning_rate,
-            fused=fabric.device.type == "cuda",
+            # One pass over the weights instead of ten, on a processor too.
+            fused=fabric.device.type in ("cuda", "cpu"),
         )
         if self.by_rows:
             self.optimizer = RowOptimizer(
