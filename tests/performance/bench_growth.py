@@ -26,18 +26,20 @@ from turns import balanced_tree, take_turns
 RECORD = RECORDS / "growth.json"
 PICTURE = RECORDS.parents[2] / "pictures" / "growth.png"
 MEMORY_SCRIPT = """
-import resource, sys
+import sys
 import torch
 from skh2edl import H2EDLClassifier, Taxonomy
+from skh2edl.benchmark.records import PeakMemory
 torch.set_num_threads(1)
 files, n = sys.argv[2:], int(sys.argv[1])
 paths = [files[i % len(files)] for i in range(n)]
+memory = PeakMemory()  # of this process alone: what getrusage says includes its parent
 clf = H2EDLClassifier(
     Taxonomy.flat(["a", "b"]), backbone="test_resnet", weights=None, image_size=32, max_epochs=1,
     augmentation="none", validation_fraction=None, n_workers=0, random_state=0,
 )
 clf.fit(paths, ["ab"[i % 2] for i in range(n)])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(memory.mebibytes())
 """
 
 
@@ -141,7 +143,7 @@ def measure_memory():
 
 SECTIONS = {
     "leaves": (measure_leaves, "leaves", "ms a step", "log"),
-    "depth": (measure_depth, "levels above 4,096 leaves", "ms a step", "linear"),
+    "depth": (measure_depth, "levels of 4,096 leaves (fan-out 4,096 to 2)", "ms a step", "linear"),
     "samples": (measure_samples, "samples", "seconds", "log"),
     "size": (measure_size, "image side, px", "images a second", "linear"),
     "memory": (measure_memory, "image paths", "peak memory of a fit, MiB", "log"),
