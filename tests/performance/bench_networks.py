@@ -55,7 +55,11 @@ def bench_finetuning():
                 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
                 config = {"input_size": (3, 64, 64)}
                 loader = make_loader(
-                    image_source(X), make_transform(config, "timm"), batch_size=64, shuffle=True
+                    image_source(X),
+                    make_transform(config, "timm"),
+                    batch_size=64,
+                    shuffle=True,
+                    persistent_workers=True,
                 )
                 mean, std = (
                     torch.tensor(v).view(1, 3, 1, 1) * 255
