@@ -155,7 +155,7 @@ def draw():
     import matplotlib
 
     matplotlib.use("Agg")
-    from skh2edl.displays._style import add_legend, next_style, pyplot
+    from skh2edl.displays._style import next_style, pyplot
 
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     shown = [name for name in SECTIONS if name in record]
@@ -173,9 +173,9 @@ def draw():
         if name == "leaves" or name == "samples":
             ax.set_yscale("log")
         else:
-            ax.set_ylim(bottom=0)
+            ax.set_ylim(0, 1.2 * ax.get_ylim()[1])
         if len(ax.get_lines()) > 1:
-            add_legend(ax)
+            ax.legend(loc="best", fontsize="small")
     for ax in list(grid.flat)[len(shown) :]:
         ax.set_axis_off()
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
