@@ -54,8 +54,8 @@ _NOT_IN_IDENTITY = {
     "strategy",
 }
 
-# L-BFGS keeps ten steps and ten gradients: in single precision 2 GB of them.
-_MAX_WEIGHTS_OF_LBFGS = 25_000_000
+# L-BFGS keeps 25 steps and 25 gradients: in single precision 2 GB of them.
+_MAX_WEIGHTS_OF_LBFGS = 10_000_000
 # From so many leaves on the best one is searched for.
 _SEARCH_FROM = 20_000
 

@@ -27,8 +27,6 @@ from .taxonomy import Taxonomy
 
 # How many products of a dense read-out take as long as reading a row apart, or copying one.
 _COST_OF_A_GATHERED_ROW = 150
-_COST_OF_A_COPIED_ROW = 50
-_MIN_PRODUCTS_TO_SAVE = 2**18
 _MIN_PRODUCTS_TO_GROUP = 2**15
 # Weights copied at once to read rows that lie apart: 8 MB stay in the cache.
 _MAX_COPIED_WEIGHTS = 2**21
@@ -158,27 +156,17 @@ class TreeHead(nn.Module):
         """
         n_samples, n_rows = features.shape[0], self.linear.out_features
         apart, dense = paths.decision.shape[0] * _COST_OF_A_GATHERED_ROW, n_samples * n_rows
-        if not self.training and dense > _MIN_PRODUCTS_TO_SAVE:
-            # A search asks for many decisions of few nodes; in training most nodes differ.
-            used, column = paths.decision.unique(return_inverse=True)
-            if (n_samples + _COST_OF_A_COPIED_ROW) * used.shape[0] < min(apart, dense):
-                return self._read_rows(features, used)[paths.row, column]
         weight, bias = self.linear.weight, self.linear.bias
         on_processor = features.device.type == "cpu" and dense > _MIN_PRODUCTS_TO_GROUP
-        if on_processor and cost_by_node(paths, weight.shape[1]) < min(apart, dense):
-            groups, own = NodeGroups.of(paths), features.to(weight.dtype)
-            return read_nodes(own, weight, bias, groups, self.sparse_gradient)
-        if apart >= dense:
-            return paths.gather_rows(self.read_out_rows(features))
         with torch.autocast(features.device.type, enabled=False):
+            own = features.to(weight.dtype)
+            if on_processor and cost_by_node(paths, weight.shape[1]) < min(apart, dense):
+                return read_nodes(own, weight, bias, NodeGroups.of(paths), self.sparse_gradient)
+            if apart >= dense:
+                return paths.gather_rows(self.read_out_rows(own))
             rows = F.embedding(paths.decision, weight, sparse=self.sparse_gradient)
-            own = features.to(weight.dtype).index_select(0, paths.row)
-            return (rows * own).sum(1) + bias.index_select(0, paths.decision)
-
-    def _read_rows(self, features: Tensor, used: Tensor) -> Tensor:
-        weight, bias = (value.index_select(0, used) for value in self.linear.parameters())
-        with torch.autocast(features.device.type, enabled=False):
-            return F.linear(features.to(weight.dtype), weight, bias)
+            products = rows * own.index_select(0, paths.row)
+            return products.sum(1) + bias.index_select(0, paths.decision)
 
     def block_logits(self, features: Tensor, block: Block) -> Tensor:
         """Return the logits of some decisions for all samples: (n_rows, n).
@@ -331,17 +319,13 @@ class SoftmaxTreeHead(TreeHead):
         """Return log P of each leaf in tree order: (n, n_leaves)."""
         return self.segments.sum_to_leaves(self.segments.log_softmax(self.read_out(features)))
 
-    def log_conditional_at(self, features: Tensor, paths: Paths) -> Tensor:
-        """Return log p of some decisions: (n_entries,)."""
-        return paths.log_softmax(self.path_logits(features, paths))
-
     def log_conditional_of(self, features: Tensor, block: Block) -> Tensor:
         """Return log p of some decisions for all samples: (n_rows, n)."""
         return block.log_softmax(self.block_logits(features, block))
 
     def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
         """Return the loss of each sample."""
-        log_conditional = self.log_conditional_at(features, paths)
+        log_conditional = paths.log_softmax(self.path_logits(features, paths))
         return -paths.sample_sum(log_conditional.index_select(0, paths.target))
 
 
@@ -512,16 +496,17 @@ class OpinionTreeHead(EvidentialHead):
     def evidence_at(self, features: Tensor, paths: Paths) -> Tensor:
         """Return the evidence for some decisions: (n_entries,)."""
         if self.nested:
-            evidence = nested_evidence(
-                features.to(self.linear.weight.dtype),
-                self.linear.weight,
-                self.linear.bias,
-                self.log_scale.exp(),
-                self.evidence_function,
-                EVIDENCE_SLOPES[self.evidence_name],
-                self.segments,
-                paths,
-            )
+            with torch.autocast(features.device.type, enabled=False):
+                evidence = nested_evidence(
+                    features.to(self.linear.weight.dtype),
+                    self.linear.weight,
+                    self.linear.bias,
+                    self.log_scale.exp(),
+                    self.evidence_function,
+                    EVIDENCE_SLOPES[self.evidence_name],
+                    self.segments,
+                    paths,
+                )
         else:
             evidence = self.to_evidence(self.path_logits(features, paths))
         # As reported: a held-out label may pass through a node that no training label did.
@@ -531,11 +516,6 @@ class OpinionTreeHead(EvidentialHead):
         """Return the prior concentrations of some decisions: (n_entries,)."""
         prior_weight = self.prior_weight.index_select(0, paths.node)
         return self.base_rate.index_select(0, paths.decision) * paths.spread(prior_weight)
-
-    def log_conditional_at(self, features: Tensor, paths: Paths) -> Tensor:
-        """Return log p of some decisions: (n_entries,)."""
-        alpha = self.evidence_at(features, paths) + self.prior_at(paths)
-        return alpha.log() - paths.spread(paths.segment_sum(alpha).log())
 
     def log_conditional_of(self, features: Tensor, block: Block) -> Tensor:
         """Return log p of some decisions for all samples: (n_rows, n)."""

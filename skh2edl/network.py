@@ -15,6 +15,13 @@ from .heads import Targets, TreeHead
 from .images.loading import EpochSampler
 
 
+class Boxed:
+    """Targets in a box that mixed precision does not open: it would round what they hold."""
+
+    def __init__(self, content: Targets) -> None:
+        self.content = content
+
+
 class Network(nn.Module):
     """Input -> feature -> standardised feature -> head.
 
@@ -55,9 +62,9 @@ class Network(nn.Module):
         """Return features as the head expects them."""
         return (features.to(self.feature_mean.dtype) - self.feature_mean) / self.feature_scale
 
-    def forward(self, inputs: Tensor, targets: Targets, epochs_done: float) -> Tensor:
+    def forward(self, inputs: Tensor, targets: Boxed, epochs_done: float) -> Tensor:
         """Return the loss of each sample."""
-        return self.head.loss(self.features(inputs), targets, epochs_done)
+        return self.head.loss(self.features(inputs), targets.content, epochs_done)
 
 
 class FeatureLoader:

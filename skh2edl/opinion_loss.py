@@ -163,18 +163,18 @@ class _NestedEvidence(torch.autograd.Function):
         slope_of_leaves = slope(logits, leaves).mul_(scale)
         leaves = leaves.mul_(scale)
         ctx.segments, ctx.paths = segments, paths
-        ctx.save_for_backward(features, weight, slope_of_leaves, leaves)
+        ctx.save_for_backward(features, weight, slope_of_leaves, leaves, scale)
         return paths.gather_rows(segments.rows_below(leaves))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        features, weight, slope, leaves = ctx.saved_tensors
+        features, weight, slope, leaves, scale = ctx.saved_tensors
         segments: TreeSegments = ctx.segments
         rows = slope.new_zeros(segments.parent.shape[0], slope.shape[1])
         rows.view(-1).index_copy_(0, ctx.paths.place_in_rows, gradient)
         of_leaves = segments.leaf_rows(rows)
-        of_scale = (of_leaves * leaves).sum() if ctx.needs_input_grad[3] else None
+        of_scale = (of_leaves * leaves).sum() / scale if ctx.needs_input_grad[3] else None
         of_logits = of_leaves.mul_(slope)
         if not ctx.weights_first:
             of_logits = segments.rows_below(of_logits)

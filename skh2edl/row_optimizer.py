@@ -53,6 +53,9 @@ class RowOptimizer(Optimizer):
         loss = None if closure is None else closure()
         for group in self.sparse.param_groups:
             for weight in group["params"]:
+                if weight.grad is not None and not weight.grad.is_sparse:
+                    # Where most rows are read anyway, one product of all was cheaper.
+                    weight.grad = weight.grad.to_sparse(1)
                 if weight.grad is not None and group["weight_decay"]:
                     weight.grad = weight.grad.coalesce()
                     moved = weight.grad.indices()[0]

@@ -346,11 +346,6 @@ class Paths:
         tensors = (getattr(self, field.name) for field in fields(self)[1:])
         return Paths(self.n_samples, *(item.to(device, non_blocking=True) for item in tensors))
 
-    def gather(self, values: Tensor) -> Tensor:
-        """Pick the entries from dense columns: (n, n_decisions) to (n_entries,)."""
-        # Every entry is picked once; one index is several times faster than two.
-        return values.flatten().index_select(0, self.row * values.shape[1] + self.decision)
-
     @cached_property
     def place_in_rows(self) -> Tensor:
         """Where the entries are in dense rows, one row after the other."""

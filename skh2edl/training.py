@@ -16,7 +16,7 @@ from .backbones import parameter_groups
 from .batch_statistics import Share, naming_batches_of_one, shared_batch_statistics
 from .checkpoints import CheckpointFile, copy_state, fingerprint, hash_weights
 from .images.loading import isolated_rng
-from .network import Network
+from .network import Boxed, Network
 from .processes import (
     SPAWNED,
     check_agreement,
@@ -373,7 +373,7 @@ class _Run:
             weight = weight.to(fabric.device, non_blocking=True)
             inputs = inputs.to(fabric.device, non_blocking=True)
             with naming_batches_of_one(len(self.targets), self.recipe.batch_size):
-                losses = self.module(inputs, prepared, epoch + batch / n_batches)
+                losses = self.module(inputs, Boxed(prepared), epoch + batch / n_batches)
             # Over all processes, so that their number does not change the step.
             total: Any = fabric.all_reduce(weight.sum(), reduce_op="sum")
             loss = (weight * losses).sum() / total.clamp(min=1e-12)

@@ -17,7 +17,7 @@ def grid_search(grid, plain, calibrated):
         fitted.append(values)
         l2 = values.get("l2", np.nan)
         summary = {"parameters": values, "nll": plain(l2), "nll_calibrated": calibrated(l2)}
-        return Candidate(None, None, summary)
+        return Candidate("fitted", "calibrated", summary)
 
     return fit_grid(grid, fit), fitted
 
@@ -53,7 +53,11 @@ def test_a_grid_goes_on_beyond_an_end_that_is_chosen(plain, calibrated, expected
     assert values(candidates) == expected
     for score, at in (("nll", plain), ("nll_calibrated", calibrated)):
         nearest = min(expected, key=valley(at))
-        assert best(candidates, score).summary["parameters"] == {"l2": nearest}
+        chosen = best(candidates, score)
+        assert chosen.summary["parameters"] == {"l2": nearest}
+        assert chosen.fitted == "fitted"
+    # The others may be whole networks.
+    assert sum(candidate.fitted is not None for candidate in candidates) <= 2
 
 
 @pytest.mark.parametrize(
@@ -62,6 +66,8 @@ def test_a_grid_goes_on_beyond_an_end_that_is_chosen(plain, calibrated, expected
         [],
         [{"l2": 0.1}, {"l2": 0.01}],
         [{"l2": 0.1}, {"l2": 0.01}, {"l2": 0.002}],
+        [{"l2": 0.1}, {"l2": 0.01}, {}],
+        [{"l2": 0.1}, {"l2": 0.1}, {"l2": 0.1}],
         [{"l2": 0.1, "tol": 1.0}, {"l2": 0.01, "tol": 1.0}, {"l2": 0.001, "tol": 1.0}],
     ],
 )

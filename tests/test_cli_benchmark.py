@@ -45,13 +45,20 @@ def test_the_paper_preset_lists_the_papers_protocol(run):
 
 
 @pytest.mark.parametrize(
-    ("option", "kind"), [("--frozen", "features"), ("--trained", "epochs"), (None, "epochs")]
+    ("dataset", "option", "kind"),
+    [
+        ("glyphs", None, "epochs"),
+        ("glyphs", "--frozen", "features"),
+        ("grocery_store", None, "features"),
+        ("grocery_store", "--trained", "epochs"),
+    ],
 )
-def test_a_network_is_frozen_or_trained_as_asked(run, option, kind):
+def test_a_network_is_frozen_or_trained_as_asked(run, dataset, option, kind):
     asked = [] if option is None else [option]
-    result = run("--dataset", "glyphs", "--preset", "quick", "--list", *asked)
+    result = run("--dataset", dataset, "--preset", "quick", "--list", *asked)
     assert result.exit_code == 0, result.output
-    runs = preset_experiments("glyphs", "quick", frozen={"--frozen": True}.get(option))
+    frozen = {"--frozen": True, "--trained": False, None: None}[option]
+    runs = preset_experiments(dataset, "quick", frozen=frozen)
     assert result.output.split() == [each.name for each in runs]
     assert all(getattr(each, kind) for each in runs)
 

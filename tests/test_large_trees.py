@@ -144,3 +144,22 @@ def test_gradients_of_rows_are_clipped_as_torch_clips_dense_ones():
     clip_gradients(ours, 0.5)
     torch.testing.assert_close(ours[0].grad, expected[0].grad)
     torch.testing.assert_close(ours[1].grad.to_dense(), expected[1].grad)
+
+
+@pytest.mark.parametrize("n_features", [8, 256])
+def test_a_wide_tree_whose_rows_are_mostly_read_is_fitted_by_rows(n_features):
+    tree = Taxonomy.from_nested({f"{a}": [f"{a}-{b}" for b in range(71)] for a in range(71)})
+    rng = np.random.default_rng(0)
+    y = np.array(tree.leaves)[rng.integers(0, tree.n_leaves, 128)]
+    clf = H2EDLClassifier(
+        tree,
+        backbone=None,
+        read_out="nodes",
+        solver="adamw",
+        max_epochs=2,
+        validation_fraction=None,
+        random_state=0,
+    )
+    X = rng.normal(size=(128, n_features)).astype(np.float32)
+    first, last = clf.fit(X, y).history_["loss"]
+    assert last < first

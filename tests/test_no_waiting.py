@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import skh2edl
 from skh2edl import Taxonomy
-from skh2edl.network import Network
+from skh2edl.network import Boxed, Network
 
 TREE = Taxonomy.from_nested(
     {"cat": {"wild": ["lynx", "puma", "lion"], "tom": None}, "dog": ["pug", "husky"]}
@@ -83,7 +83,7 @@ def test_no_head_waits_in_a_step(method, read_out, monkeypatch):
     prepared = network.head.prepare(TREE.resolve(y)).to(torch.device("cpu"))
     weight = torch.ones(24)
     with Waits() as waits:
-        losses = network(torch.from_numpy(X), prepared, 3.0)
+        losses = network(torch.from_numpy(X), Boxed(prepared), 3.0)
         loss = (weight * losses).sum() / weight.sum().clamp(min=1e-12)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0, error_if_nonfinite=False)

@@ -66,14 +66,17 @@ def assert_both_agree(head, nodes, features, epochs_done=np.inf):
 @pytest.mark.parametrize("evidence", EVIDENCE_FUNCTIONS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("supervised", [None, UNSEEN], ids=["all seen", "one unseen"])
+@pytest.mark.parametrize("cost", [0, 10**9], ids=["weights first", "logits first"])
 def test_value_and_gradient_are_those_of_torch_distributions(
-    read_out, evidence, options, supervised
+    read_out, evidence, options, supervised, cost, monkeypatch
 ):
+    monkeypatch.setattr("skh2edl.opinion_loss._COST_OF_AN_ADDITION", cost)
     head = opinion_head(
         supervised=supervised,
         read_out=read_out,
         evidence=evidence,
         risk="log",
+        evidence_scale=3.0,
         learn_evidence_scale=True,
         **{"kl_weight": 0.7, **options},
     )[0]
@@ -86,7 +89,13 @@ def test_value_and_gradient_are_those_of_torch_distributions(
 @given(taxonomies(), st.integers(0, 1000), st.sampled_from(READ_OUTS))
 def test_they_agree_on_random_trees(tree, seed, read_out):
     head = opinion_head(
-        tree, seed, read_out=read_out, evidence="exp", risk="log", learn_evidence_scale=True
+        tree,
+        seed,
+        read_out=read_out,
+        evidence="exp",
+        risk="log",
+        evidence_scale=0.4,
+        learn_evidence_scale=True,
     )[0]
     features = make_features(tree.n_nodes, seed).requires_grad_()
     assert_both_agree(head, every_node(tree), features)

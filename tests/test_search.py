@@ -149,16 +149,3 @@ def test_no_reading_is_larger_than_it_may_be(rows_read, monkeypatch):
     # Twenty rows of five samples, and at most the rest of the node that reaches beyond them.
     assert sum(rows_read) == 90
     assert max(rows_read) == 27
-
-
-@torch.inference_mode()
-def test_rows_read_for_a_search_give_the_dense_logits(monkeypatch):
-    tree = Taxonomy.from_nested({f"{a}": [f"{a}{b}" for b in range(9)] for a in range(9)})
-    head, features = random_head(tree, 0, 1.0, opinions=False)
-    paths = head.segments.decisions_at(np.array([0, 1, 4]), np.array([0, 3, 3]), 5)
-    dense = paths.gather(head.read_out(features))
-    for least, apart in ((0, 10**9), (10**9, 0)):  # rows copied once, rows read apart
-        monkeypatch.setattr("skh2edl.heads._MIN_PRODUCTS_TO_SAVE", least)
-        monkeypatch.setattr("skh2edl.heads._COST_OF_A_GATHERED_ROW", apart)
-        monkeypatch.setattr("skh2edl.heads._COST_OF_A_COPIED_ROW", 0)
-        torch.testing.assert_close(head.path_logits(features, paths), dense)

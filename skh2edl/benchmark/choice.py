@@ -52,7 +52,10 @@ def fit_grid(
     candidates : list of Candidate
         In the order of the grid, those beyond its ends first and last.
     """
-    candidates = [fit(values, number) for number, values in enumerate(grid or [{}])]
+    candidates: list[Candidate] = []
+    for number, values in enumerate(grid or [{}]):
+        candidates.append(fit(values, number))
+        _forget(candidates)
     name, factor = _step_of(grid)
     if factor is None:
         return candidates
@@ -66,20 +69,29 @@ def fit_grid(
             value = float(f"{outermost.summary['parameters'][name] * step:.12g}")
             candidates.insert(0 if end == 0 else n_fitted, fit({name: value}, n_fitted))
             n_fitted += 1
+            _forget(candidates)
     return candidates
+
+
+def _forget(candidates: list[Candidate]) -> None:
+    """Let go of the models that no score chooses, which may be whole networks."""
+    kept = [best(candidates, score) for score in SCORES]
+    for place, candidate in enumerate(candidates):
+        if all(candidate is not each for each in kept):
+            candidates[place] = candidate._replace(fitted=None, calibrated=None)
 
 
 def _step_of(grid: Sequence[Mapping[str, Any]]) -> tuple[str, float | None]:
     """Return the one parameter of a grid and the factor between its values, or no factor."""
-    names = {name for values in grid for name in values}
-    if len(grid) < 3 or len(names) != 1:
+    names = {tuple(values) for values in grid}
+    if len(grid) < 3 or len(names) != 1 or len(grid[0]) != 1:
         return "", None
-    (name,) = names
+    (name,) = grid[0]
     values = [each[name] for each in grid]
     if not all(isinstance(value, float) and value > 0 for value in values):
         return name, None
     factors = {round(later / earlier, 9) for earlier, later in pairwise(values)}
-    return name, factors.pop() if len(factors) == 1 else None
+    return name, factors.pop() if len(factors) == 1 and factors != {1.0} else None
 
 
 def fit_candidate(

@@ -1,0 +1,82 @@
+"""Heads compute in full precision whatever surrounds them; fits run in mixed precision."""
+
+import numpy as np
+import pytest
+import torch
+
+import skh2edl
+from skh2edl import H2EDLClassifier, Taxonomy
+
+TREE = Taxonomy.from_nested({"cat": ["lynx", "puma", "lion"], "dog": ["wolf", "fox"], "fish": None})
+LABELS = np.array([*TREE.leaves, "cat", "dog", "root"] * 8)
+FORMS = [
+    (H2EDLClassifier, {}),
+    (H2EDLClassifier, {"read_out": "nodes"}),
+    (H2EDLClassifier, {"preset": "paper"}),
+    *(
+        (getattr(skh2edl, f"{name}Classifier"), {})
+        for name in ("FlatCE", "HierCE", "FlatEDL", "HENN", "IEDL", "REDL", "HXE", "SoftLabel")
+    ),
+]
+
+
+def rows(dtype=np.float32):
+    return np.random.default_rng(0).normal(size=(len(LABELS), 40)).astype(dtype)
+
+
+def identify(value):
+    return value.__name__ if isinstance(value, type) else ",".join(map(str, value.values()))
+
+
+@pytest.mark.parametrize(("method", "options"), FORMS, ids=identify)
+@pytest.mark.parametrize("least", [0, 2**15], ids=["by node", "as chosen"])
+def test_a_loss_is_the_same_inside_autocast(method, options, least, monkeypatch):
+    monkeypatch.setattr("skh2edl.heads._MIN_PRODUCTS_TO_GROUP", least)
+    if least == 0:
+        monkeypatch.setattr("skh2edl.heads.cost_by_node", lambda *_: 0.0)
+    head = method(TREE, backbone=None, **options).fit(rows(), LABELS).network_.head
+    targets = head.prepare(TREE.resolve(LABELS))
+    features = torch.from_numpy(rows()).requires_grad_()
+    plain = head.loss(features, targets, 5.0)
+    plain.sum().backward()
+    gradient, features.grad = features.grad, None
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = head.loss(features, targets, 5.0)
+    mixed.sum().backward()
+    assert mixed.dtype == torch.float32
+    torch.testing.assert_close(mixed, plain, rtol=0, atol=0)
+    torch.testing.assert_close(features.grad, gradient, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("method", "options"), FORMS, ids=identify)
+def test_a_fit_runs_in_mixed_precision(method, options):
+    def fitted(precision):
+        clf = method(
+            TREE,
+            backbone=None,
+            solver="adamw",
+            precision=precision,
+            max_epochs=2,
+            validation_fraction=None,
+            random_state=0,
+            **options,
+        )
+        return clf.fit(rows(), LABELS).history_["loss"]
+
+    # The head is all there is here; bfloat16, which it does not compute in, has three digits.
+    np.testing.assert_allclose(fitted("bf16-mixed"), fitted("32-true"), rtol=1e-5)
+
+
+def test_a_network_is_fine_tuned_in_mixed_precision():
+    images = np.random.default_rng(0).integers(0, 256, (len(LABELS), 16, 16, 3), dtype=np.uint8)
+    clf = H2EDLClassifier(
+        TREE,
+        backbone="test_resnet",
+        weights=None,
+        image_size=16,
+        precision="bf16-mixed",
+        max_epochs=1,
+        validation_fraction=None,
+        random_state=0,
+    )
+    assert np.isfinite(clf.fit(images, LABELS).history_["loss"]).all()
