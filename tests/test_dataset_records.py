@@ -54,6 +54,12 @@ def test_folders_named_after_splits_are_the_split(tmp_path):
     assert record.taxonomy.leaves == ("cat", "dog")
 
 
+def test_images_without_folders_of_their_classes_say_so(tmp_path):
+    Image.new("L", (8, 8)).save(tmp_path / "1.png")
+    with pytest.raises(ValueError, match=r"1 image\(s\) lie in .* itself.*class.1\.png"):
+        load_image_folder(tmp_path)
+
+
 def test_a_folder_without_images_says_so(tmp_path):
     (tmp_path / "cat").mkdir()
     with pytest.raises(FileNotFoundError, match=r"expected images in .*found none in 2 folder"):

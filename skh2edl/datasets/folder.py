@@ -86,6 +86,12 @@ def load_image_folder(
             f"expected images in the folders of {folder}, such as {folder / 'class' / '1.jpg'}, "
             f"and found none in {len(nodes)} folder(s)."
         )
+    if not any(nodes):
+        raise ValueError(
+            f"the {len(files)} image(s) lie in {folder} itself, and the folders below it name the "
+            f"classes: move each to its own, such as {folder / 'class' / files[0].name}, or list files "
+            "and labels in a table."
+        )
     taxonomy = Taxonomy.from_paths((node for node in nodes if node), level_names=level_names)
     return LabelledImages(
         name=folder.resolve().name,
