@@ -89,8 +89,8 @@ def load_image_folder(
     if not any(nodes):
         raise ValueError(
             f"the {len(files)} image(s) lie in {folder} itself, and the folders below it name the "
-            f"classes: move each to its own, such as {folder / 'class' / files[0].name}, or list files "
-            "and labels in a table."
+            f"classes: move each to its own, such as {folder / 'class' / files[0].name}, or list "
+            "files and labels in a table."
         )
     taxonomy = Taxonomy.from_paths((node for node in nodes if node), level_names=level_names)
     return LabelledImages(
