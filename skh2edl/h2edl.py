@@ -131,8 +131,8 @@ class H2EDLClassifier(TreeClassifier):
         0.003, and with more than 1,280 features in proportion to their number.
     tol, max_iter : float and int, default=None and 1000
         Largest gradient component, and number of iterations, at which that fit stops. None means
-        3e-4 in the default preset, where more iterations no longer help, and 1e-4 in the paper's
-        form and in the rivals.
+        3e-4 in the default preset, which halves the iterations at little cost, and 1e-4 in the
+        paper's form and in the rivals.
     max_epochs, batch_size : int, default=100 and 64
         Passes over the data, and samples of a step over all processes.
     learning_rate, weight_decay : float, default=1e-3 and 0.05
