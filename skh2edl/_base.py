@@ -36,7 +36,7 @@ from .persistence import save_model
 from .samples import FeatureSamples, ImageSamples, Output, Samples
 from .search import search_leaves
 from .selection import split_validation
-from .solvers import default_l2, minimize_head, scale_features
+from .solvers import default_l2, minimize_head, row_penalties, scale_features
 from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
 from .taxonomy import Taxonomy
 from .training import HeldOut, Recipe, resolve_precision, train
@@ -271,6 +271,10 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         """Return the largest gradient component at which a quasi-Newton fit stops."""
         return DEFAULT_TOLERANCE if self.tol is None else self.tol
 
+    def _penalty_shape(self) -> str:
+        """Return how the penalty of a quasi-Newton fit falls on the rows of the read-out."""
+        return "uniform"
+
     def _minimize(
         self,
         network: Network,
@@ -279,12 +283,14 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         weight: npt.NDArray[np.float64],
     ) -> None:
         assert isinstance(samples, FeatureSamples)
+        shape, n_features = self._penalty_shape(), samples.features.shape[1]
         values = minimize_head(
             network,
             samples.features,
             targets,
             weight,
-            l2=default_l2(samples.features.shape[1]) if self.l2 is None else self.l2,
+            l2=default_l2(n_features, shape) if self.l2 is None else self.l2,
+            row_shares=row_penalties(network.head.segments.taxonomy, shape),
             max_iter=self.max_iter,
             tol=self._tolerance(),
             verbose=self.verbose,

@@ -14,6 +14,7 @@ from ._validation import Interval, StrOptions
 from .h2edl import H2EDLClassifier
 from .heads import SoftmaxHead, SoftmaxTreeHead, TreeHead
 from .softmax_heads import HXEHead, SoftLabelHead
+from .solvers import L2_SHAPES
 from .taxonomy import Taxonomy
 
 
@@ -104,6 +105,8 @@ class HierCEClassifier(Baseline):
     ----------
     taxonomy : Taxonomy, default=None
         The tree; None makes a flat one of the labels.
+    l2_shape : {"uniform", "tree"}, default="uniform"
+        How the penalty falls on the rows of the read-out, as in :class:`H2EDLClassifier`.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
 
@@ -115,6 +118,15 @@ class HierCEClassifier(Baseline):
     >>> HierCEClassifier(backbone=None).fit(X, y).score(X, y) > 0.9
     True
     """
+
+    _own_parameters: ClassVar[dict[str, Any]] = {"l2_shape": "uniform"}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **TreeClassifier._parameter_constraints,
+        "l2_shape": [StrOptions(set(L2_SHAPES))],
+    }
+
+    def _penalty_shape(self) -> str:
+        return self.l2_shape
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]

@@ -16,16 +16,22 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from .network import Network
+from .taxonomy import Taxonomy
 
 # Pairs of steps and gradients that L-BFGS remembers: with ten, as in scipy's, a fit takes a sixth
 # more iterations.
 _MEMORY = 25
 
-# The penalty that validation images chose, and the number of features it was chosen with.
-_L2, _FEATURES_OF_L2 = 0.003, 1280
+# The penalties that validation images chose, and the number of features they were chosen with.
+_L2, _FEATURES_OF_L2 = {"uniform": 0.003, "tree": 0.02}, 1280
+
+# How many times stronger a penalty shaped by the tree is at the deepest decisions than at the root.
+_GROWTH = 3.0
+
+L2_SHAPES = tuple(_L2)
 
 
-def default_l2(n_features: int) -> float:
+def default_l2(n_features: int, shape: str = "uniform") -> float:
     """Return the penalty of a fit that names none.
 
     Scaled features have a mean square of one, so the same change of a weight moves a read-out of
@@ -35,13 +41,53 @@ def default_l2(n_features: int) -> float:
     ----------
     n_features : int
         Length of the feature.
+    shape : {"uniform", "tree"}, default="uniform"
+        As in :func:`row_penalties`.
 
     Examples
     --------
     >>> default_l2(64), default_l2(2560)
     (0.003, 0.006)
     """
-    return _L2 * max(1.0, n_features / _FEATURES_OF_L2)
+    return _L2[shape] * max(1.0, n_features / _FEATURES_OF_L2)
+
+
+def row_penalties(taxonomy: Taxonomy, shape: str) -> npt.NDArray[np.float64] | None:
+    """Return the share of the penalty that falls on each row of a read-out with one per decision.
+
+    A node of two children parts its samples at half the price of one row, and a top decision moves
+    all leaves below it at the price of one: with equal penalties those fit the training images
+    too well. Shaped by the tree, the penalty of a row is divided by the number of children that its
+    node decides between, and grows by one factor from the root to the deepest decisions.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    shape : {"uniform", "tree"}
+        Whether all rows share alike, or as the tree has it.
+
+    Returns
+    -------
+    shares : ndarray of shape (n_decisions,) or None
+        None means 1 for all.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.solvers import row_penalties
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None, "fox": None})
+    >>> row_penalties(tree, "tree").round(3)
+    array([0.192, 0.192, 0.192, 0.866, 0.866])
+    """
+    if shape == "uniform":
+        return None
+    node = taxonomy.decision_nodes
+    share = 1 / np.diff(taxonomy.decision_offsets)[node]
+    if taxonomy.n_levels > 1:
+        depth = taxonomy.depths[taxonomy.branching_nodes[node]] / (taxonomy.n_levels - 1)
+        share = share * _GROWTH ** (depth - 0.5)
+    return share
 
 
 def scale_features(
@@ -80,13 +126,14 @@ def minimize_head(
     weights: npt.NDArray[np.float64],
     *,
     l2: float,
+    row_shares: npt.NDArray[np.float64] | None = None,
     max_iter: int,
     tol: float,
     verbose: int = 0,
 ) -> list[float]:
     """Minimise the weighted mean loss plus an L2 penalty of the read-out with L-BFGS.
 
-    The objective is ``sum w loss / sum w + l2 / 2 |weight|^2``; biases are free. It has no
+    The objective is ``sum w loss / sum w + l2 / 2 sum share |row|^2``; biases are free. It has no
     learning rate, draws no random number, and ends with the same bits every time.
 
     Parameters
@@ -101,6 +148,8 @@ def minimize_head(
         Weight of each sample.
     l2 : float
         Strength of the penalty.
+    row_shares : ndarray of shape (n_rows,), default=None
+        Share of each row in it; None means 1 for all.
     max_iter : int
         Iterations at most.
     tol : float
@@ -121,11 +170,15 @@ def minimize_head(
     with torch.no_grad():
         inputs = network.standardized(torch.from_numpy(features[counted]))
     share = torch.from_numpy(weights[counted] / weights[counted].sum())
+    of_rows = None if row_shares is None else torch.from_numpy(row_shares)
 
     def objective() -> Tensor:
         # In double precision, or rounding of the sum would end the line search early.
         data_term = (share * head.loss(inputs, prepared, np.inf).double()).sum()
-        return data_term + l2 / 2 * head.linear.weight.square().sum(dtype=torch.float64)
+        squares = head.linear.weight.square()
+        if of_rows is None:
+            return data_term + l2 / 2 * squares.sum(dtype=torch.float64)
+        return data_term + l2 / 2 * (squares.sum(1, dtype=torch.float64) @ of_rows)
 
     parameters = [parameter for parameter in head.parameters() if parameter.requires_grad]
     descent = _Descent(parameters, objective, tol)

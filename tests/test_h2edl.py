@@ -5,6 +5,7 @@ import pickle
 import joblib
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
@@ -376,10 +377,51 @@ def test_without_a_penalty_of_its_own_a_fit_of_many_features_has_more():
     X, y = rng.normal(size=(40, 2560)), np.repeat(["a", "b"], 20)
     unnamed, twice, once = (
         H2EDLClassifier(backbone=None, l2=l2).fit(X, y).network_.head.linear.weight.detach().numpy()
-        for l2 in (None, 0.006, 0.003)
+        for l2 in (None, 0.04, 0.02)
     )
     np.testing.assert_array_equal(unnamed, twice)
     assert np.linalg.norm(twice) < np.linalg.norm(once)
+
+
+@pytest.mark.parametrize(
+    ("method", "shape"),
+    [
+        (H2EDLClassifier, "tree"),
+        (H2EDLClassifier, "uniform"),
+        (HierCEClassifier, "tree"),
+        (HierCEClassifier, "uniform"),
+    ],
+)
+def test_the_penalty_of_a_row_is_the_one_of_its_node(method, shape, data):
+    X, y = data
+    clf = method(TREE, backbone=None, l2=0.02, l2_shape=shape).fit(X, y)
+    # By hand: the root decides between three at depth 0, cat between two and dog between three at
+    # depth 1, wild between two at depth 2; tame has one child and decides nothing.
+    root = {name: 3**-0.5 / 3 for name in ("cat", "dog", "bear")}
+    middle = {"wild": 1 / 2, "tame": 1 / 2, "fox": 1 / 3, "wolf": 1 / 3, "hound": 1 / 3}
+    deepest = {"lynx": 3**0.5 / 2, "puma": 3**0.5 / 2}
+    by_hand = root | middle | deepest
+    head = clf.network_.head
+    rows = TREE.labels(TREE.decision_children)
+    assert sorted(rows) == sorted(by_hand)
+    squares = head.linear.weight.detach().square().sum(1).numpy()
+    shares = [by_hand[row] if shape == "tree" else 1.0 for row in rows]
+    features = clf.network_.standardized(torch.from_numpy(X))
+    with torch.no_grad():
+        loss = head.loss(features, head.prepare(TREE.resolve(y)), np.inf).numpy().mean()
+    expected = loss + 0.02 / 2 * np.dot(shares, squares)
+    assert clf.history_["objective"][-1] == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_default_has_the_penalty_of_the_tree_and_the_form_of_the_paper_has_not(data):
+    for preset, shape in (("default", "tree"), ("paper", "uniform")):
+        left, named, other = (
+            H2EDLClassifier(TREE, backbone=None, preset=preset, l2=0.02, l2_shape=each).fit(*data)
+            for each in (None, shape, "uniform" if shape == "tree" else "tree")
+        )
+        X = data[0]
+        np.testing.assert_array_equal(left.predict_proba(X), named.predict_proba(X))
+        assert np.abs(left.predict_proba(X) - other.predict_proba(X)).max() > 1e-3
 
 
 @pytest.mark.parametrize(("preset", "tol"), [("default", 3e-4), ("paper", 1e-4)])

@@ -40,6 +40,11 @@ ABLATION: dict[str, tuple[str, dict[str, Any]]] = {
     "H2EDL, own row for each decision": ("H2EDLClassifier", {"read_out": "nodes"}),
     "H2EDL, no KL": ("H2EDLClassifier", {"kl_weight": 0.0}),
 }
+# What the shape of the penalty does, to a rival too; it is a matter of frozen features only.
+PENALTY_SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "H2EDL, uniform penalty": ("H2EDLClassifier", {"l2_shape": "uniform"}),
+    "Hier-CE, penalty of the tree": ("HierCEClassifier", {"l2_shape": "tree"}),
+}
 COARSENED: dict[str, tuple[str, dict[str, Any]]] = {
     # With leaf labels alone the three ways to read ancestors are one method.
     "Flat-CE, marginal": ("FlatCEClassifier", {"partial_labels": "marginal"}),
@@ -121,7 +126,7 @@ def frozen_protocol(
             *_plan(dataset, rows, seeds, grid=grid, **shared),
             *_plan(dataset, untouched, seeds, **shared),
         ],
-        "ablation": _plan(dataset, ABLATION, seeds, grid=grid, **shared),
+        "ablation": _plan(dataset, ABLATION | PENALTY_SHAPES, seeds, grid=grid, **shared),
         "coarsened": _coarsened(dataset, seeds, coarse_level, grid=grid, **shared),
         "budget": _budget(dataset, seeds, epochs, (1, 2), **shared),
     }

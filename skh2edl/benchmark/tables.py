@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .protocols import ABLATION, BUDGET, COARSENED, COARSENED_FROM, METHODS, REFERENCE, UNTOUCHED
+from .protocols import (
+    ABLATION,
+    BUDGET,
+    COARSENED,
+    COARSENED_FROM,
+    METHODS,
+    PENALTY_SHAPES,
+    REFERENCE,
+    UNTOUCHED,
+)
 from .records import read_records
 from .table import SIGNIFICANCE, Column, Row, Table
 
@@ -471,7 +480,7 @@ def ablation_table(setting: Setting, records: Sequence[Record]) -> Table:
         Column("AUROC of U", "doubt_auroc", 3, "high"),
     ]
     columns += [_PENALTY] if setting.frozen else []
-    rows = _one_block(records, ABLATION, published)
+    rows = _one_block(records, ABLATION | PENALTY_SHAPES, published)
     return Table(
         "ablation",
         _caption(setting, "forms of H2EDL", records, published),
