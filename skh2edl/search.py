@@ -27,6 +27,9 @@ _MAX_VALUES_ON_DEVICE = 2**24
 _SOME_DECISIONS = 512
 _MANY_DECISIONS = 4096
 _WIDE = 16
+# Decisions read when looking ahead that are kept, because most of them are met again.
+_MAX_KEPT = 2**16
+_UNKNOWN = 2**62
 
 # Nodes with their log P: branching positions (m,), and for each sample of the group (m, n).
 _Nodes = tuple[Tensor, Tensor]
@@ -108,6 +111,7 @@ class _Search:
         self.lowest = torch.finfo(self.root[1].dtype).min
         self.found = self.root[1].new_full((k, n), self.lowest)
         self.leaves = self.root[0].new_full((k, n), tree.n_leaves)
+        self.kept = _Kept(tree.n_branching)
 
     def run(self) -> None:
         """Open every node that may hide a better leaf, until there is none."""
@@ -127,7 +131,8 @@ class _Search:
         """Find good leaves: follow the best nodes of each sample down, so many at each step."""
         nodes = _best_of_each_sample(nodes, width)
         while nodes[0].numel():
-            below = [_best_of_each_sample(self._open(part), width) for part in self._parts(nodes)]
+            parts = (self._open(part, keep=True) for part in self._parts(nodes))
+            below = [_best_of_each_sample(part, width) for part in parts]
             position, log_p = (torch.cat(parts) for parts in zip(*below, strict=True))
             nodes = _best_of_each_sample((position, log_p), width)
 
@@ -147,11 +152,29 @@ class _Search:
         above = (nodes[1] - self.found[-1]).amax(1) > 0
         return _select(nodes, above)
 
-    def _open(self, nodes: _Nodes) -> _Nodes:
+    def _open(self, nodes: _Nodes, keep: bool = False) -> _Nodes:
         """Read the children of nodes: note the leaves, return the others."""
+        known = self.kept.knows(nodes[0])
+        if known is None:
+            return self._read(nodes, keep)
+        old, new = _select(nodes, known), _select(nodes, ~known)
+        block = self.segments.block(old[0])
+        below = [self._sort_out(old, block, self.kept.read(block))]
+        if new[0].numel():
+            below.append(self._read(new, keep))
+        position, log_p = (torch.cat(parts) for parts in zip(*below, strict=True))
+        return position, log_p
+
+    def _read(self, nodes: _Nodes, keep: bool) -> _Nodes:
         block = self.segments.block(nodes[0])
-        log_p = self.head.log_conditional_of(self.features, block)
-        log_p += block.spread(nodes[1])
+        log_conditional = self.head.log_conditional_of(self.features, block)
+        if keep:
+            self.kept.keep(block, log_conditional)
+        return self._sort_out(nodes, block, log_conditional)
+
+    def _sort_out(self, nodes: _Nodes, block: Block, log_conditional: Tensor) -> _Nodes:
+        """Note the leaves among the children of nodes, return the others."""
+        log_p = log_conditional + block.spread(nodes[1])
         child = self.segments.below.index_select(0, block.decision)
         child, log_p = _select((child, log_p), (log_p - self.found[-1]).amax(1) >= 0)
         is_leaf = child < self.n_leaves
@@ -176,6 +199,44 @@ class _Search:
         log_p[1:].masked_fill_(leaves[1:] == leaves[:-1], self.lowest)
         log_p, order = log_p.sort(dim=0, descending=True, stable=True)
         self.found, self.leaves = log_p[: self.k], leaves.gather(0, order[: self.k])
+
+
+class _Kept:
+    """What was read of some nodes for the samples of a group."""
+
+    def __init__(self, n_nodes: int) -> None:
+        self.n_nodes = n_nodes
+        # From the number of a node's decision to its row; the same for all decisions of the node.
+        self.shift: Tensor | None = None
+        self.rows: list[Tensor] = []
+        self.n_rows = 0
+
+    def keep(self, block: Block, log_conditional: Tensor) -> None:
+        """Keep log p of the decisions of nodes that are not known yet."""
+        n_rows = log_conditional.shape[0]
+        if self.n_rows + n_rows > _MAX_KEPT:
+            return
+        if self.shift is None:
+            self.shift = block.node.new_full((self.n_nodes,), _UNKNOWN)
+        row = torch.arange(self.n_rows, self.n_rows + n_rows, device=block.node.device)
+        self.shift[block.spread(block.node)] = row - block.decision
+        self.rows.append(log_conditional)
+        self.n_rows += n_rows
+
+    def knows(self, node: Tensor) -> Tensor | None:
+        """Tell which nodes are known; None means that none is."""
+        if self.shift is None:
+            return None
+        known = self.shift.index_select(0, node) < _UNKNOWN
+        return known if bool(known.any()) else None
+
+    def read(self, block: Block) -> Tensor:
+        """Return log p of the decisions of known nodes."""
+        assert self.shift is not None
+        if len(self.rows) > 1:
+            self.rows = [torch.cat(self.rows)]
+        shift = block.spread(self.shift.index_select(0, block.node))
+        return self.rows[0].index_select(0, block.decision + shift)
 
 
 def _select(nodes: _Nodes, mask: Tensor) -> _Nodes:

@@ -137,9 +137,36 @@ def test_a_sure_head_is_asked_for_the_nodes_on_the_way_alone(rows_read):
     head.linear.bias[tree.last_decision[tree.resolve(["7", "712"])]] = 10
     leaves, _ = search_leaves(head, torch.zeros(2, N_FEATURES))
     assert [tree.leaves[leaf] for leaf in leaves[:, 0]] == ["712", "712"]
-    # The children of the root, and those of "7" when looking ahead and when making sure; none of
-    # the other 870 leaves.
-    assert rows_read == [30, 30, 30]
+    # The children of the root, and those of "7" once, though they are met when looking ahead and
+    # when making sure; none of the other 870 leaves.
+    assert rows_read == [30, 30]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("max_kept", [0, 5, 40, 2**16])
+def test_what_is_kept_changes_nothing(max_kept, monkeypatch):
+    # Four levels of nodes that differ in size, so that rows of a node lie at different places.
+    paths = [
+        (f"{a}", f"{a}{b}", f"{a}{b}{c}", f"{a}{b}{c}{d}")
+        for a in range(3)
+        for b in range(2 + a)
+        for c in range(5 - b)
+        for d in range(2 + (a + c) % 3)
+    ]
+    tree = Taxonomy.from_paths(paths)
+    head = SoftmaxTreeHead(tree, N_FEATURES).eval()
+    torch.nn.init.normal_(head.linear.weight, generator=torch.Generator().manual_seed(0))
+    features = torch.randn(7, N_FEATURES, generator=torch.Generator().manual_seed(1))
+    # Look ahead from the start, twice, and with the second look wider than the first.
+    for name, value in (("SOME_DECISIONS", 2), ("MANY_DECISIONS", 5), ("WIDE", 2)):
+        monkeypatch.setattr(f"skh2edl.search._{name}", value)
+    monkeypatch.setattr("skh2edl.search._MAX_KEPT", max_kept)
+    dense = head.leaf_log_probability(features)
+    for k in (1, 4):
+        leaves, log_p = search_leaves(head, features, k)
+        expected, order = dense.topk(k)
+        np.testing.assert_array_equal(leaves, order)
+        np.testing.assert_allclose(log_p, expected, rtol=1e-5)
 
 
 def test_no_reading_is_larger_than_it_may_be(rows_read, monkeypatch):

@@ -314,7 +314,7 @@ def run_experiment(
     started, memory = time.perf_counter(), PeakMemory()
     X: Any = data.source if features is None else features
     rows = {part: np.flatnonzero(data.split == part) for part in ("train", "val", "test")}
-    rows["train"] = _training_rows(experiment, data, rows["train"])
+    rows["train"] = training_rows(experiment, data, rows["train"])
     y = coarsen_labels(
         data.labels[rows["train"]].tolist(),
         data.ids[rows["train"]].tolist(),
@@ -372,9 +372,10 @@ def run_experiment(
     return record
 
 
-def _training_rows(
+def training_rows(
     experiment: Experiment, data: LabelledImages, rows: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
+    """Return the training images of an experiment: all of them, or the share of its seed."""
     if experiment.train_share == 1:
         return rows
     nodes = data.taxonomy.resolve(data.labels[rows])

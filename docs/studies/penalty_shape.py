@@ -1,0 +1,121 @@
+"""Which penalty on frozen features: ``python docs/studies/penalty_shape.py run GROCERY WEIGHTS``.
+
+GROCERY is the folder of the Grocery Store photographs, WEIGHTS one that holds
+``tf_efficientnet_lite0.safetensors`` and ``resnet50_imagenet_fp16.safetensors``. Each fit is one
+line of ``penalty_shape.jsonl``, and a run that was interrupted goes on where it stopped. Validation
+images alone are scored. ``table`` writes ``penalty_shape_table.md`` from the lines.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+LINES = HERE / "penalty_shape.jsonl"
+TABLE = HERE / "penalty_shape_table.md"
+NETWORKS = {
+    "tf_efficientnet_lite0": "tf_efficientnet_lite0",
+    "resnet50": "resnet50_imagenet_fp16",
+}
+DATASETS = ("grocery_store", "glyphs")
+SEEDS = (0, 1, 2)
+# How many times the penalty is stronger at the deepest decisions than at the root; None stands
+# for one penalty of all rows, whatever their node.
+GROWTHS = (None, 1.0, 3.0, 10.0, 30.0)
+STRENGTHS = {None: (0.0015, 0.003, 0.006), "tree": (0.01, 0.02, 0.04)}
+
+
+def variants():
+    """List the penalties: growth and strength."""
+    return [
+        (growth, l2) for growth in GROWTHS for l2 in STRENGTHS[None if growth is None else "tree"]
+    ]
+
+
+def fit_all(grocery, weights, cache):
+    """Fit what has no line yet."""
+    import torch
+
+    from skh2edl import H2EDLClassifier, metrics, solvers
+    from skh2edl.benchmark import Experiment, frozen_features_of, load_dataset
+    from skh2edl.benchmark.running import training_rows
+
+    torch.set_num_threads(1)
+    done = {tuple(line["fit"]) for line in read_lines()}
+    for dataset in DATASETS:
+        data = load_dataset(dataset, grocery, preset="study")
+        val = np.flatnonzero(data.split == "val")
+        for network, stem in NETWORKS.items():
+            features = frozen_features_of(
+                data, network, weights=Path(weights) / f"{stem}.safetensors", cache=cache
+            )
+            for seed in SEEDS:
+                experiment = Experiment(
+                    dataset, "H2EDL", "H2EDLClassifier", seed=seed, train_share=0.9
+                )
+                rows = training_rows(experiment, data, np.flatnonzero(data.split == "train"))
+                for growth, l2 in variants():
+                    name = [dataset, network, seed, growth, l2]
+                    if tuple(name) in done:
+                        continue
+                    solvers._GROWTH = growth
+                    clf = H2EDLClassifier(
+                        data.taxonomy,
+                        backbone=None,
+                        l2_shape="uniform" if growth is None else "tree",
+                        # In proportion to the number of features, as the default is.
+                        l2=l2 * max(1.0, features.shape[1] / 1280),
+                    ).fit(features[rows], data.labels[rows])
+                    proba = clf.predict_proba(features[val])
+                    opinion = clf.predict_hyper_opinion(features[val])
+                    line = {
+                        "fit": name,
+                        "nll": metrics.level_nll(data.labels[val], proba, data.taxonomy),
+                        "doubt": float(opinion.nonspecificity.mean()),
+                        "n_iter": clf.n_iter_,
+                    }
+                    with LINES.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(line) + "\n")
+
+
+def read_lines():
+    """Return the fits that are done."""
+    if not LINES.exists():
+        return []
+    return [json.loads(text) for text in LINES.read_text(encoding="utf-8").splitlines()]
+
+
+def make_table(lines):
+    """Return the table: a row for each penalty, a column for each data set and network."""
+    nll = {tuple(line["fit"]): line["nll"] for line in lines}
+    sets = [(dataset, network) for dataset in DATASETS for network in NETWORKS]
+    means = {
+        variant: [np.mean([nll[*each, seed, *variant] for seed in SEEDS]) for each in sets]
+        for variant in variants()
+    }
+    least = np.min(list(means.values()), axis=0)
+    heads = [f"{dataset}, {network}" for dataset, network in sets]
+    text = [
+        "| penalty | l2 | " + " | ".join(heads) + " | mean excess % |",
+        "|---|---|" + "---|" * (len(sets) + 1),
+    ]
+    for (growth, l2), row in means.items():
+        shape = "uniform" if growth is None else f"over children, growth {growth:g}"
+        excess = 100 * np.mean(np.log(row) - np.log(least))
+        figures = " | ".join(f"{value:.3f}" for value in row)
+        text.append(f"| {shape} | {l2:g} | {figures} | {excess:.1f} |")
+    return "\n".join(text) + "\n"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("run", "table"))
+    parser.add_argument("grocery", nargs="?")
+    parser.add_argument("weights", nargs="?")
+    parser.add_argument("--features-cache")
+    options = parser.parse_args()
+    if options.what == "run":
+        fit_all(options.grocery, options.weights, options.features_cache)
+    TABLE.write_text(make_table(read_lines()), encoding="utf-8", newline="\n")
