@@ -52,6 +52,11 @@ _NOT_IN_IDENTITY = {
     "accelerator",
     "devices",
     "strategy",
+    # Of a quasi-Newton fit, which has no checkpoints.
+    "l2",
+    "l2_shape",
+    "tol",
+    "max_iter",
 }
 
 # L-BFGS keeps 25 steps and 25 gradients: in single precision 2 GB of them.
@@ -271,6 +276,10 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         """Return the largest gradient component at which a quasi-Newton fit stops."""
         return DEFAULT_TOLERANCE if self.tol is None else self.tol
 
+    def _parameters_in_use(self) -> dict[str, Any]:
+        """Return the parameters, with what stands for those that are left open."""
+        return self.get_params(deep=False)
+
     def _penalty_shape(self) -> str:
         """Return how the penalty of a quasi-Newton fit falls on the rows of the read-out."""
         return "uniform"
@@ -464,7 +473,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         """Hash what a checkpoint must have in common with the fit that goes on from it."""
         parameters = {
             name: value
-            for name, value in self.get_params(deep=False).items()
+            for name, value in self._parameters_in_use().items()
             if name not in _NOT_IN_IDENTITY
         }
         validation = "" if held_out is None else held_out.samples.fingerprint()

@@ -368,6 +368,11 @@ class H2EDLClassifier(TreeClassifier):
         value = getattr(self, name)
         return PRESETS[self.preset][name] if value is None else value
 
+    def _parameters_in_use(self) -> dict[str, Any]:
+        # The preset's values instead of its name: a later release may choose others.
+        chosen = {name: self._chosen(name) for name in PRESETS[self.preset]}
+        return super()._parameters_in_use() | chosen | {"preset": None}
+
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
     ) -> OpinionTreeHead:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from sklearn.exceptions import NotFittedError
 
-from skh2edl import H2EDLClassifier, Taxonomy
+from skh2edl import H2EDLClassifier, Taxonomy, h2edl
 from skh2edl.checkpoints import CheckpointFile, fingerprint, write_atomically
 from skh2edl.training import resolve_precision
 
@@ -218,6 +218,19 @@ def test_a_checkpoint_of_another_fit_is_refused(pictures, tmp_path, change, what
         labels = labels[::-1]
     with pytest.raises(ValueError, match=what):
         other.fit(images, labels)
+
+
+def test_a_checkpoint_knows_the_values_of_its_preset(pictures, undisturbed, tmp_path, monkeypatch):
+    small_fit(checkpoint_dir=tmp_path).fit(*pictures)
+    preset = h2edl.PRESETS["default"]
+    # Saying what the preset says is the same fit; so is a penalty, which epochs do not have.
+    for same in ({"kl_weight": preset["kl_weight"]}, {"l2": 0.5, "tol": 0.1}):
+        resumed = small_fit(checkpoint_dir=tmp_path, **same).fit(*pictures)
+        assert same_bits(weights_of(resumed), undisturbed)
+    # As a later release might have it.
+    monkeypatch.setitem(preset, "kl_weight", 0.5)
+    with pytest.raises(ValueError, match="other parameters"):
+        small_fit(checkpoint_dir=tmp_path).fit(*pictures)
 
 
 def test_a_damaged_checkpoint_is_named(pictures, tmp_path):
