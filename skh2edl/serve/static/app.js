@@ -35,7 +35,7 @@ function setUpSlider() {
   if (isPromise()) {
     const { promises } = model.hedge;
     slider.max = promises.length - 1;
-    const at = promises.findIndex((each) => each.promise >= 0.9);
+    const at = promises.findIndex((each) => each.promise >= 0.95);
     slider.value = at < 0 ? promises.length - 1 : at;
   } else {
     slider.max = 99;
@@ -50,7 +50,7 @@ function sayHedge() {
   if (isPromise()) {
     const { promise, threshold: least } = chosenPromise();
     said = percent(promise);
-    note = `Answers stop where the probability falls below ${share(least)}, a threshold from ${count(model.hedge.n_images, "held-out image", "held-out images")}. With it, ${percent(promise)} of the answers are right on average, for single photographs like those; not for each class.`;
+    note = `Answers stop where the probability falls below ${share(least)}, a threshold from ${count(model.hedge.n_images, "held-out image", "held-out images")}. With it, at least ${percent(promise)} of the answers are right on average, for single photographs like those; not for each class.`;
   } else {
     said = `≥ ${threshold().toFixed(2)}`;
     note = "Answers stop where the probability falls below this. ";
