@@ -66,7 +66,9 @@ def test_the_numbers_of_the_concepts_are_those_of_the_pictures():
         assert number in page("concepts").replace("\n", " ")
 
 
-@pytest.mark.parametrize("name", ["read_out", "evidence", "risk", "kl_weight", "initial_bias"])
+@pytest.mark.parametrize(
+    "name", ["read_out", "evidence", "risk", "kl_weight", "initial_bias", "l2_shape"]
+)
 def test_the_page_on_the_method_names_the_presets_as_they_are(name):
     row = re.search(rf"^\| `{name}` \| (.*?) \| (.*?) \|", page("method"), flags=re.MULTILINE)
     for shown, preset in zip(row.groups(), ("paper", "default"), strict=True):

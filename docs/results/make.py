@@ -9,6 +9,12 @@ The records come from these runs, each of which resumes where it was interrupted
     skh2edl benchmark --dataset grocery_store --root GROCERY --preset study \
         --backbone resnet50 --weights resnet50_imagenet_fp16.safetensors \
         --records docs/results/records/grocery
+    skh2edl benchmark --dataset glyphs --frozen --preset study --table main --table ablation \
+        --backbone tf_efficientnet_lite0 --weights tf_efficientnet_lite0.safetensors \
+        --records docs/results/records/glyphs_frozen
+    skh2edl benchmark --dataset glyphs --frozen --preset study --table main --table ablation \
+        --backbone resnet50 --weights resnet50_imagenet_fp16.safetensors \
+        --records docs/results/records/glyphs_frozen
     python docs/results/depth_profile.py run
 """
 
@@ -39,7 +45,7 @@ def make(records=RECORDS, tables=TABLES):
     tables.mkdir(parents=True, exist_ok=True)
     written = []
     written.append(write_table(records / "depth_profile", tables / "depth_profile.md"))
-    for folder in (records / "glyphs", records / "grocery"):
+    for folder in (records / "glyphs", records / "glyphs_frozen", records / "grocery"):
         written += write_tables(folder, tables)
         pages: dict[str, list[str]] = {}
         for name, table in make_tables(read_records(folder)).items():

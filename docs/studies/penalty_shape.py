@@ -3,7 +3,7 @@
 GROCERY is the folder of the Grocery Store photographs, WEIGHTS one that holds
 ``tf_efficientnet_lite0.safetensors`` and ``resnet50_imagenet_fp16.safetensors``. Each fit is one
 line of ``penalty_shape.jsonl``, and a run that was interrupted goes on where it stopped. Validation
-images alone are scored. ``table`` writes ``penalty_shape_table.md`` from the lines.
+images alone are scored. ``table`` writes ``penalty_shape_tables.md`` from the lines.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 LINES = HERE / "penalty_shape.jsonl"
-TABLE = HERE / "penalty_shape_table.md"
+TABLE = HERE / "penalty_shape_tables.md"
 NETWORKS = {
     "tf_efficientnet_lite0": "tf_efficientnet_lite0",
     "resnet50": "resnet50_imagenet_fp16",
