@@ -55,7 +55,7 @@ def main(arguments=None):
     X, y = X[: options.samples], y[: options.samples]
     search = GridSearchCV(
         H2EDLClassifier(TREE, backbone=None, random_state=0),
-        {"l2": [1e-4, 1e-3, 1e-2]},
+        {"l2": [2e-3, 2e-2, 2e-1]},
         scoring=SCORING,
         refit="digit",
         cv=3,

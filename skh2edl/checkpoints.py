@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-_FORMAT = 1
+_FORMAT = 2
 # Asked once: it can only be read by setting it, for all threads.
 _UMASK = os.umask(0)
 os.umask(_UMASK)

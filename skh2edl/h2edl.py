@@ -130,13 +130,13 @@ class H2EDLClassifier(TreeClassifier):
         How a head on fixed features is fitted: "auto" and "lbfgs" with a full-batch quasi-Newton
         method, "adamw" in epochs like a fine-tuned network.
     l2 : float, default=None
-        L2 penalty of the quasi-Newton fit: ``l2 / 2 |weights|^2`` beside the mean loss. None means
-        0.02 with the shape of the tree and 0.003 without, and with more than 1,280 features in
-        proportion to their number.
+        L2 penalty of the quasi-Newton fit: ``l2 / 2`` times the squares of the weights, each row
+        with its share, beside the mean loss. None means 0.02 with the shape of the tree and 0.003
+        without, and with more than 1,280 features in proportion to their number.
     l2_shape : {"tree", "uniform"}, default=None
-        How that penalty falls on the rows of the read-out: "uniform", alike; "tree", over the
-        number of children that the row's node decides between, and three times as much at the
-        deepest decisions as at the root. None means "tree" in the default preset.
+        The share of each row of the read-out: "uniform", 1; "tree", one over the number of children
+        that its node decides between (30 at most), and three times as much at the last decision of
+        the longest way as at the first. None means "tree" in the default preset.
     tol, max_iter : float and int, default=None and 1000
         Largest gradient component, and number of iterations, at which that fit stops. None means
         3e-4 in the default preset, which halves the iterations at little cost, and 1e-4 in the
@@ -371,6 +371,8 @@ class H2EDLClassifier(TreeClassifier):
     def _parameters_in_use(self) -> dict[str, Any]:
         # The preset's values instead of its name: a later release may choose others.
         chosen = {name: self._chosen(name) for name in PRESETS[self.preset]}
+        chosen["read_out"] = self._choose_read_out(self.taxonomy_)
+        chosen["initial_bias"] = self._choose_bias()
         return super()._parameters_in_use() | chosen | {"preset": None}
 
     def _make_head(

@@ -79,11 +79,8 @@ def search_leaves(
     'dog'
     """
     k = min(k, head.segments.taxonomy.n_leaves)
-    searches = [_Search(head, group, k) for group in features.split(_group_size(head))]
-    for search in searches:
-        search.run()
-    leaves = torch.cat([search.leaves for search in searches], dim=1).T
-    log_p = torch.cat([search.found for search in searches], dim=1).T
+    found = [_Search(head, group, k).run() for group in features.split(_group_size(head))]
+    leaves, log_p = (torch.cat(parts, dim=1).T for parts in zip(*found, strict=True))
     return leaves.cpu().numpy(), log_p.cpu().double().numpy()
 
 
@@ -113,8 +110,8 @@ class _Search:
         self.leaves = self.root[0].new_full((k, n), tree.n_leaves)
         self.kept = _Kept(tree.n_branching)
 
-    def run(self) -> None:
-        """Open every node that may hide a better leaf, until there is none."""
+    def run(self) -> tuple[Tensor, Tensor]:
+        """Open every node that may hide a better leaf, and return the best leaves and log P."""
         waiting = [self.root] if self.features.shape[0] else []
         # The first time finds at least k leaves, one below each of k nodes.
         ahead = [(_MANY_DECISIONS, self.k + _WIDE), (_SOME_DECISIONS, self.k)]
@@ -126,6 +123,7 @@ class _Search:
             # Depth first, so that only the siblings of what is being read wait.
             parts = list(self._parts(nodes))
             waiting += [self._open(nodes)] if len(parts) == 1 else reversed(parts)
+        return self.leaves, self.found
 
     def _look_ahead(self, nodes: _Nodes, width: int) -> None:
         """Find good leaves: follow the best nodes of each sample down, so many at each step."""

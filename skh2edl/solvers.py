@@ -25,8 +25,14 @@ _MEMORY = 25
 # The penalties that validation images chose, and the number of features they were chosen with.
 _L2, _FEATURES_OF_L2 = {"uniform": 0.003, "tree": 0.02}, 1280
 
-# How many times stronger a penalty shaped by the tree is at the deepest decisions than at the root.
+# How many times stronger a penalty shaped by the tree is at the deepest decisions than at the root,
+# and the number of children beyond which it falls no further: no study had wider nodes.
 _GROWTH = 3.0
+_MOST_CHILDREN = 30
+
+# How far the gradient of a new head must fall below its largest before a fit may stop. Where all
+# classes are alike rare it begins below any fixed tolerance.
+_LEAST_FALL = 50.0
 
 L2_SHAPES = tuple(_L2)
 
@@ -58,7 +64,7 @@ def row_penalties(taxonomy: Taxonomy, shape: str) -> npt.NDArray[np.float64] | N
     A node of two children parts its samples at half the price of one row, and a top decision moves
     all leaves below it at the price of one: with equal penalties those fit the training images
     too well. Shaped by the tree, the penalty of a row is divided by the number of children that its
-    node decides between, and grows by one factor from the root to the deepest decisions.
+    node decides between, 30 at most, and grows by one factor from the first decision to the last.
 
     Parameters
     ----------
@@ -82,12 +88,22 @@ def row_penalties(taxonomy: Taxonomy, shape: str) -> npt.NDArray[np.float64] | N
     """
     if shape == "uniform":
         return None
-    node = taxonomy.decision_nodes
-    share = 1 / np.diff(taxonomy.decision_offsets)[node]
-    if taxonomy.n_levels > 1:
-        depth = taxonomy.depths[taxonomy.branching_nodes[node]] / (taxonomy.n_levels - 1)
-        share = share * _GROWTH ** (depth - 0.5)
+    n_children = np.diff(taxonomy.decision_offsets)[taxonomy.decision_nodes]
+    share = 1 / np.minimum(n_children, _MOST_CHILDREN)
+    n_above = _decisions_above(taxonomy)
+    if n_above.max(initial=0) > 0:
+        share = share * _GROWTH ** (n_above / n_above.max() - 0.5)
     return share
+
+
+def _decisions_above(taxonomy: Taxonomy) -> npt.NDArray[np.int64]:
+    """Count the decisions above each decision; a node with one child takes none."""
+    n_above = np.zeros(taxonomy.n_decisions, dtype=np.int64)
+    above = taxonomy.parent_decision
+    while (exists := above >= 0).any():
+        n_above += exists
+        above = np.where(exists, taxonomy.parent_decision[above], -1)
+    return n_above
 
 
 def scale_features(
@@ -153,7 +169,8 @@ def minimize_head(
     max_iter : int
         Iterations at most.
     tol : float
-        Largest component of the gradient at which to stop.
+        Largest component of the gradient at which to stop; a head that begins at zero must have
+        had one fifty times as large before.
     verbose : int, default=0
         Whether to show progress.
 
@@ -181,7 +198,8 @@ def minimize_head(
         return data_term + l2 / 2 * (squares.sum(1, dtype=torch.float64) @ of_rows)
 
     parameters = [parameter for parameter in head.parameters() if parameter.requires_grad]
-    descent = _Descent(parameters, objective, tol)
+    is_new = not bool(head.linear.weight.any())
+    descent = _Descent(parameters, objective, tol, _LEAST_FALL if is_new else 0.0)
     with tqdm(total=max_iter, disable=verbose <= 0, unit="iteration") as bar:
         while not descent.done and len(descent.values) <= max_iter:
             descent.step()
@@ -208,11 +226,17 @@ class _Descent:
     """
 
     def __init__(
-        self, parameters: list[nn.Parameter], objective: Callable[[], Tensor], tol: float
+        self,
+        parameters: list[nn.Parameter],
+        objective: Callable[[], Tensor],
+        tol: float,
+        least_fall: float,
     ) -> None:
         self.parameters = parameters
         self.objective = objective
         self.tol = tol
+        self.least_fall = least_fall
+        self.steepest = 0.0
         self.point = parameters_to_vector(parameters).detach().clone()
         self.value, self.gradient = self._evaluate(self.point)
         self.values = [self.value]
@@ -275,7 +299,9 @@ class _Descent:
         return direction
 
     def _is_flat(self) -> bool:
-        return bool(self.gradient.abs().max() <= self.tol)
+        steepness = float(self.gradient.abs().max())
+        self.steepest = max(self.steepest, steepness)
+        return steepness <= self.tol and steepness * self.least_fall <= self.steepest
 
     def _evaluate(self, point: Tensor) -> tuple[float, Tensor]:
         vector_to_parameters(point, self.parameters)

@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skh2edl import FlatCEClassifier, H2EDLClassifier, HierCEClassifier, Taxonomy
 from skh2edl.scorers import hierarchical_scorers, make_level_scorer
+from skh2edl.solvers import row_penalties
 
 TREE = Taxonomy.from_paths(
     [
@@ -411,6 +412,45 @@ def test_the_penalty_of_a_row_is_the_one_of_its_node(method, shape, data):
         loss = head.loss(features, head.prepare(TREE.resolve(y)), np.inf).numpy().mean()
     expected = loss + 0.02 / 2 * np.dot(shares, squares)
     assert clf.history_["objective"][-1] == pytest.approx(expected, rel=1e-9)
+
+
+def test_nodes_that_decide_nothing_do_not_change_the_penalty(data):
+    X = data[0][:90]
+    y = np.repeat(["a", "b", "c"], 30)
+    below = {"A": {"A1": ["a"]}, "B": {"B1": ["b"]}, "C": {"C1": ["c"]}}
+    trees = (
+        Taxonomy.flat(["a", "b", "c"]),
+        Taxonomy.from_nested({"only": ["a", "b", "c"]}),
+        Taxonomy.from_nested(below),
+    )
+    first, *others = (H2EDLClassifier(tree, backbone=None).fit(X, y) for tree in trees)
+    for other in others:
+        np.testing.assert_allclose(other.predict_proba(X), first.predict_proba(X), rtol=1e-6)
+    deep = Taxonomy.from_nested({"K": {"P": {"x": ["a", "b"], "y": ["c", "d"]}}})
+    rows = deep.labels(deep.decision_children)
+    shares = dict(zip(rows, row_penalties(deep, "tree"), strict=True))
+    assert shares["a"] == pytest.approx(3 * shares["x"])
+
+
+def test_the_penalty_of_very_wide_nodes_falls_no_further():
+    narrow, wide, wider = (
+        row_penalties(Taxonomy.flat([f"{n}" for n in range(size)]), "tree")[0]
+        for size in (10, 30, 1000)
+    )
+    assert narrow == pytest.approx(1 / 10)
+    assert wide == wider == pytest.approx(1 / 30)
+
+
+@pytest.mark.parametrize("n_classes", [100, 300])
+def test_many_classes_that_are_alike_rare_are_learnt(n_classes):
+    # Gradients of the first step are below any usual tolerance here.
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(n_classes), 8)
+    X = (rng.normal(size=(n_classes, 64))[y] + 0.5 * rng.normal(size=(y.size, 64))).astype("f4")
+    clf = H2EDLClassifier(backbone=None).fit(X, y)
+    assert clf.score(X, y) > 0.95
+    again = clf.set_params(warm_start=True).fit(X, y)
+    assert again.n_iter_ <= 2
 
 
 def test_the_default_has_the_penalty_of_the_tree_and_the_form_of_the_paper_has_not(data):

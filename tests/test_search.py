@@ -157,7 +157,7 @@ def test_what_is_kept_changes_nothing(max_kept, monkeypatch):
     head = SoftmaxTreeHead(tree, N_FEATURES).eval()
     torch.nn.init.normal_(head.linear.weight, generator=torch.Generator().manual_seed(0))
     features = torch.randn(7, N_FEATURES, generator=torch.Generator().manual_seed(1))
-    # Look ahead from the start, twice, and with the second look wider than the first.
+    # Look ahead early, twice, and with the second look wider than the first.
     for name, value in (("SOME_DECISIONS", 2), ("MANY_DECISIONS", 5), ("WIDE", 2)):
         monkeypatch.setattr(f"skh2edl.search._{name}", value)
     monkeypatch.setattr("skh2edl.search._MAX_KEPT", max_kept)
@@ -167,6 +167,17 @@ def test_what_is_kept_changes_nothing(max_kept, monkeypatch):
         expected, order = dense.topk(k)
         np.testing.assert_array_equal(leaves, order)
         np.testing.assert_allclose(log_p, expected, rtol=1e-5)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(("max_kept", "expected"), [(29, [30, 30, 30]), (30, [30, 30])])
+def test_no_more_is_kept_than_may_be(max_kept, expected, rows_read, monkeypatch):
+    monkeypatch.setattr("skh2edl.search._MAX_KEPT", max_kept)
+    tree = Taxonomy.from_nested({f"{a}": [f"{a}{b}" for b in range(30)] for a in range(30)})
+    head = SoftmaxTreeHead(tree, N_FEATURES).eval()
+    head.linear.bias[tree.last_decision[tree.resolve(["7", "712"])]] = 10
+    search_leaves(head, torch.zeros(2, N_FEATURES))
+    assert rows_read == expected
 
 
 def test_no_reading_is_larger_than_it_may_be(rows_read, monkeypatch):

@@ -224,7 +224,8 @@ def test_a_checkpoint_knows_the_values_of_its_preset(pictures, undisturbed, tmp_
     small_fit(checkpoint_dir=tmp_path).fit(*pictures)
     preset = h2edl.PRESETS["default"]
     # Saying what the preset says is the same fit; so is a penalty, which epochs do not have.
-    for same in ({"kl_weight": preset["kl_weight"]}, {"l2": 0.5, "tol": 0.1}):
+    named = {"kl_weight": preset["kl_weight"], "initial_bias": 7.0, "read_out": "nested"}
+    for same in (named, {"l2": 0.5, "tol": 0.1}):
         resumed = small_fit(checkpoint_dir=tmp_path, **same).fit(*pictures)
         assert same_bits(weights_of(resumed), undisturbed)
     # As a later release might have it.

@@ -41,6 +41,7 @@ def fit_all(grocery, weights, cache):
     from skh2edl import H2EDLClassifier, metrics, solvers
     from skh2edl.benchmark import Experiment, frozen_features_of, load_dataset
     from skh2edl.benchmark.running import training_rows
+    from skh2edl.h2edl import PRESETS
 
     torch.set_num_threads(1)
     done = {tuple(line["fit"]) for line in read_lines()}
@@ -75,6 +76,8 @@ def fit_all(grocery, weights, cache):
                         "nll": metrics.level_nll(data.labels[val], proba, data.taxonomy),
                         "doubt": float(opinion.nonspecificity.mean()),
                         "n_iter": clf.n_iter_,
+                        "kl_weight": PRESETS["default"]["kl_weight"],
+                        "tol": PRESETS["default"]["tol"],
                     }
                     with LINES.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(line) + "\n")
@@ -91,6 +94,9 @@ def make_table(lines):
     """Return the table: a row for each penalty, a column for each data set and network."""
     nll = {tuple(line["fit"]): line["nll"] for line in lines}
     sets = [(dataset, network) for dataset in DATASETS for network in NETWORKS]
+    n_fits = len(sets) * len(SEEDS) * len(variants())
+    if len(nll) < n_fits:
+        raise SystemExit(f"{n_fits - len(nll)} of {n_fits} fits have no line yet: run them first.")
     means = {
         variant: [np.mean([nll[*each, seed, *variant] for seed in SEEDS]) for each in sets]
         for variant in variants()

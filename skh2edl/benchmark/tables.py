@@ -481,9 +481,10 @@ def ablation_table(setting: Setting, records: Sequence[Record]) -> Table:
     ]
     columns += [_PENALTY] if setting.frozen else []
     rows = _one_block(records, ABLATION | PENALTY_SHAPES, published)
+    what = "forms of H2EDL, and Hier-CE with its penalty" if setting.frozen else "forms of H2EDL"
     return Table(
         "ablation",
-        _caption(setting, "forms of H2EDL", records, published),
+        _caption(setting, what, records, published),
         ("form",),
         (*columns, *_published_columns(published, _LEAF)),
         rows if len(rows) > 2 else (),
