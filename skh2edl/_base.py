@@ -26,7 +26,12 @@ from ._validation import (
     with_callbacks,
 )
 from .backbones import Backbone, create_backbone
-from .checkpoints import CheckpointFile, fingerprint, hash_weights
+from .checkpoints import (
+    PARAMETERS_THAT_MAY_DIFFER,
+    CheckpointFile,
+    fingerprint,
+    hash_weights,
+)
 from .export import export_onnx
 from .feature_cache import frozen_features
 from .heads import TreeHead
@@ -36,28 +41,10 @@ from .persistence import save_model
 from .samples import FeatureSamples, ImageSamples, Output, Samples
 from .search import search_leaves
 from .selection import split_validation
-from .solvers import default_l2, minimize_head, row_penalties, scale_features
+from .solvers import LEAST_FALL, default_l2, minimize_head, row_penalties, scale_features
 from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
 from .taxonomy import Taxonomy
 from .training import HeldOut, Recipe, resolve_precision, train
-
-# What does not change the result of a fit: a run may be resumed with other values of these.
-_NOT_IN_IDENTITY = {
-    "taxonomy",
-    "checkpoint_dir",
-    "memory",
-    "n_workers",
-    "verbose",
-    "warm_start",
-    "accelerator",
-    "devices",
-    "strategy",
-    # Of a quasi-Newton fit, which has no checkpoints.
-    "l2",
-    "l2_shape",
-    "tol",
-    "max_iter",
-}
 
 # L-BFGS keeps 25 steps and 25 gradients: in single precision 2 GB of them.
 _MAX_WEIGHTS_OF_LBFGS = 10_000_000
@@ -302,6 +289,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             row_shares=row_penalties(network.head.segments.taxonomy, shape),
             max_iter=self.max_iter,
             tol=self._tolerance(),
+            least_fall=LEAST_FALL if self.tol is None else 0.0,
             verbose=self.verbose,
         )
         self.n_iter_ = len(values)
@@ -474,7 +462,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         parameters = {
             name: value
             for name, value in self._parameters_in_use().items()
-            if name not in _NOT_IN_IDENTITY
+            if name not in PARAMETERS_THAT_MAY_DIFFER
         }
         validation = "" if held_out is None else held_out.samples.fingerprint()
         return {

@@ -86,7 +86,8 @@ class LabelIndex:
             return joined
         # A leading separator rules out that the text is the bare name of another node.
         for label in (joined, mark + joined):
-            if self._mean_the_same(self._candidates(label)):
+            # A text of one meaning may still be that of a name that begins with the separator.
+            if self._mean_the_same([node, *self._candidates(label)]) and self._candidates(label):
                 return label
         raise ValueError(
             f"{shown(joined)} is the joined path of more than one node, because names hold the "

@@ -14,6 +14,24 @@ import numpy as np
 import torch
 
 _FORMAT = 2
+
+# What does not change the result of a fit: a run may be resumed with other values of these.
+PARAMETERS_THAT_MAY_DIFFER = {
+    "taxonomy",
+    "checkpoint_dir",
+    "memory",
+    "n_workers",
+    "verbose",
+    "warm_start",
+    "accelerator",
+    "devices",
+    "strategy",
+    # Of a quasi-Newton fit, which has no checkpoints.
+    "l2",
+    "l2_shape",
+    "tol",
+    "max_iter",
+}
 # Asked once: it can only be read by setting it, for all threads.
 _UMASK = os.umask(0)
 os.umask(_UMASK)

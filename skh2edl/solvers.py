@@ -30,9 +30,9 @@ _L2, _FEATURES_OF_L2 = {"uniform": 0.003, "tree": 0.02}, 1280
 _GROWTH = 3.0
 _MOST_CHILDREN = 30
 
-# How far the gradient of a new head must fall below its largest before a fit may stop. Where all
-# classes are alike rare it begins below any fixed tolerance.
-_LEAST_FALL = 50.0
+# How far the gradient of a new head must fall below its largest before a fit without a tolerance of
+# its own may stop. Where all classes are alike rare it begins below any fixed tolerance.
+LEAST_FALL = 50.0
 
 L2_SHAPES = tuple(_L2)
 
@@ -145,6 +145,7 @@ def minimize_head(
     row_shares: npt.NDArray[np.float64] | None = None,
     max_iter: int,
     tol: float,
+    least_fall: float = 0.0,
     verbose: int = 0,
 ) -> list[float]:
     """Minimise the weighted mean loss plus an L2 penalty of the read-out with L-BFGS.
@@ -169,8 +170,9 @@ def minimize_head(
     max_iter : int
         Iterations at most.
     tol : float
-        Largest component of the gradient at which to stop; a head that begins at zero must have
-        had one fifty times as large before.
+        Largest component of the gradient at which to stop.
+    least_fall : float, default=0.0
+        How many times as large it must have been before, if the head begins at zero.
     verbose : int, default=0
         Whether to show progress.
 
@@ -199,7 +201,7 @@ def minimize_head(
 
     parameters = [parameter for parameter in head.parameters() if parameter.requires_grad]
     is_new = not bool(head.linear.weight.any())
-    descent = _Descent(parameters, objective, tol, _LEAST_FALL if is_new else 0.0)
+    descent = _Descent(parameters, objective, tol, least_fall if is_new else 0.0)
     with tqdm(total=max_iter, disable=verbose <= 0, unit="iteration") as bar:
         while not descent.done and len(descent.values) <= max_iter:
             descent.step()

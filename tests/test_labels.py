@@ -6,7 +6,7 @@ from collections import defaultdict
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import taxonomies
 
@@ -335,6 +335,7 @@ def awkward_trees(draw):
 
 
 @given(awkward_trees())
+@example((["root", "a", "/a", "a"], [-1, 0, 0, 2]))
 def test_every_label_is_resolved_or_refused_by_the_rules_of_names(case):
     refusal = ""
     try:
