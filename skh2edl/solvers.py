@@ -258,7 +258,7 @@ class _Descent:
             return seen[key]
 
         with warnings.catch_warnings():
-            # Where rounding leaves nothing to gain the search fails, and the descent is done.
+            # Where rounding leaves nothing to gain the search fails.
             warnings.filterwarnings("ignore", ".*line search", RuntimeWarning)
             distance, *_ = line_search(
                 lambda at: look(at)[0],
@@ -269,7 +269,10 @@ class _Descent:
                 self.value,
             )
         if distance is None:
-            self.done = True
+            # Along a direction of old gradients there may be nothing to gain where there still is
+            # along the gradient itself.
+            self.done = not self.memory
+            self.memory.clear()
         else:
             self._move(distance * direction, *look(np.array([distance])))
         vector_to_parameters(self.point, self.parameters)

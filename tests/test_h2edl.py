@@ -6,6 +6,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import line_search
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
@@ -451,6 +452,24 @@ def test_many_classes_that_are_alike_rare_are_learnt(n_classes):
     assert clf.score(X, y) > 0.95
     again = clf.set_params(warm_start=True).fit(X, y)
     assert again.n_iter_ <= 2
+
+
+def test_a_search_that_fails_once_does_not_end_the_fit(data, monkeypatch):
+    undisturbed = H2EDLClassifier(TREE, backbone=None, tol=1e-5).fit(*data)
+    searches = []
+
+    def fail_once(*arguments):
+        searches.append(arguments)
+        return (None,) * 6 if len(searches) == 5 else line_search(*arguments)
+
+    monkeypatch.setattr("skh2edl.solvers.line_search", fail_once)
+    disturbed = H2EDLClassifier(TREE, backbone=None, tol=1e-5).fit(*data)
+    assert len(searches) > 10
+    objectives = [clf.history_["objective"][-1] for clf in (undisturbed, disturbed)]
+    assert objectives[1] == pytest.approx(objectives[0], rel=1e-6)
+    # One that fails along the gradient itself does.
+    monkeypatch.setattr("skh2edl.solvers.line_search", lambda *arguments: (None,) * 6)
+    assert H2EDLClassifier(TREE, backbone=None, tol=1e-5).fit(*data).n_iter_ == 1
 
 
 def test_the_default_has_the_penalty_of_the_tree_and_the_form_of_the_paper_has_not(data):
