@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from skh2edl.benchmark import Experiment, read_records
+from skh2edl.benchmark import Experiment, frozen_protocol, preset_experiments, read_records
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
+STUDIES = RESULTS.parent / "studies"
 PAGES = [
     *(RESULTS / f"{name}.md" for name in ("index", "glyphs", "grocery")),
     RESULTS.parent / "which_method.md",
@@ -47,12 +48,41 @@ def test_the_pages_show_tables_by_including_them():
     assert included <= {path.name for path in (RESULTS / "tables").glob("*.md")}
 
 
-@pytest.mark.parametrize("folder", ["glyphs", "grocery"])
+@pytest.mark.parametrize("folder", ["glyphs", "glyphs_frozen", "grocery"])
 def test_every_record_is_named_by_its_experiment(folder):
     paths = sorted((RESULTS / "records" / folder).glob("*.json"))
     assert paths
     for path in paths:
         assert Experiment.from_dict(json.loads(path.read_text())["experiment"]).name == path.stem
+
+
+def test_the_grid_of_the_frozen_features_is_complete():
+    done = {path.stem for path in (RESULTS / "records" / "grocery").glob("*.json")}
+    networks = {
+        "tf_efficientnet_lite0": "tf_efficientnet_lite0",
+        "resnet50": "resnet50_imagenet_fp16",
+    }
+    planned = {
+        experiment.name
+        for network, weights in networks.items()
+        for experiment in frozen_protocol("grocery_store", network, weights=weights)
+    }
+    assert done == planned
+
+
+def test_the_grid_of_the_glyphs_is_complete():
+    done = {path.stem for path in (RESULTS / "records" / "glyphs").glob("*.json")}
+    assert done == {experiment.name for experiment in preset_experiments("glyphs", "study")}
+
+
+def test_the_table_of_penalties_is_what_its_lines_give():
+    script = STUDIES / "penalty_shape.py"
+    code = f"import runpy; study = runpy.run_path({str(script)!r}); "
+    code += "print(study['make_table'](study['read_lines']()), end='')"
+    made = subprocess.run(
+        [sys.executable, "-X", "utf8", "-c", code], check=True, capture_output=True, text=True
+    )
+    assert made.stdout == (STUDIES / "penalty_shape_tables.md").read_text(encoding="utf-8")
 
 
 def test_the_main_table_has_every_method_and_every_method_the_same_choices():
