@@ -17,9 +17,10 @@ DOUBTS = {
     "overprinted sibling": lambda amount: {"ghost": amount},
     "blur": lambda amount: {"blur": 0.2 + 2 * amount},
 }
+COMMON = {"kl_weight": 0.01, "l2": 0.001, "l2_shape": "uniform"}
 FORMS = {
-    "own row for each decision": {"read_out": "nodes", "kl_weight": 0.01, "l2": 0.001},
-    "nested": {"read_out": "nested", "kl_weight": 0.01, "l2": 0.001},
+    "own row for each decision": {"read_out": "nodes", **COMMON},
+    "nested": {"read_out": "nested", **COMMON},
 }
 SEEDS = (0, 1, 2)
 
