@@ -177,7 +177,7 @@ class H2EDLClassifier(TreeClassifier):
         "ddp"), a notebook ("ddp_notebook") or ``torchrun`` ("ddp") starts. Their number does not
         change what is learnt.
     precision : {"auto", "32-true", "bf16-mixed", "16-mixed"}, default="auto"
-        Arithmetic of the backbone; "auto" is bfloat16 where the device computes in it.
+        Arithmetic of the backbone; "auto" is bfloat16 on a GPU that computes in it.
     compile : bool, default=False
         Whether to compile the network.
     random_state : int, RandomState or None, default=None

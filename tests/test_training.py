@@ -173,20 +173,26 @@ def test_a_fit_killed_at_ten_random_moments_ends_with_the_same_bits(
     child.start()
     child.join()
     whole = time.perf_counter() - started
-    moments = np.random.default_rng(0).uniform(0.05, 0.95, size=10) * whole
+    rng = np.random.default_rng(0)
     n_killed = 0
-    for number, moment in enumerate(moments):
+    for number in range(50):
         folder = tmp_path / str(number)
         child = fork.Process(target=fit_and_leave, args=(folder, *pictures))
         child.start()
-        time.sleep(moment)
+        time.sleep(rng.uniform(0.05, 0.95) * whole)
         child.kill()
         child.join()
-        n_killed += child.exitcode == -signal.SIGKILL
+        if child.exitcode == -signal.SIGKILL:
+            n_killed += 1
+        else:
+            # It was done before: the fit that was timed had been slowed down by other work.
+            whole *= 0.8
         resumed = small_fit(checkpoint_dir=folder).fit(*pictures)
         assert same_bits(weights_of(resumed), undisturbed)
         assert resumed.n_iter_ == 3
-    assert n_killed >= 5
+        if n_killed == 10:
+            return
+    pytest.fail(f"{n_killed} of 50 fits were killed before they were done")
 
 
 def test_a_finished_checkpoint_gives_the_model_without_training(pictures, undisturbed, tmp_path):
