@@ -87,7 +87,8 @@ class LabelIndex:
         # A leading separator rules out that the text is the bare name of another node.
         for label in (joined, mark + joined):
             # A text of one meaning may still be that of a name that begins with the separator.
-            if self._mean_the_same([node, *self._candidates(label)]) and self._candidates(label):
+            meant = self._candidates(label)
+            if meant and self._mean_the_same([node, *meant]):
                 return label
         raise ValueError(
             f"{shown(joined)} is the joined path of more than one node, because names hold the "
