@@ -41,7 +41,7 @@ from .persistence import save_model
 from .samples import FeatureSamples, ImageSamples, Output, Samples
 from .search import search_leaves
 from .selection import split_validation
-from .solvers import LEAST_FALL, default_l2, minimize_head, row_penalties, scale_features
+from .solvers import LEAST_FALL, minimize_head, scale_features
 from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
 from .taxonomy import Taxonomy
 from .training import HeldOut, Recipe, resolve_precision, train
@@ -279,14 +279,13 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         weight: npt.NDArray[np.float64],
     ) -> None:
         assert isinstance(samples, FeatureSamples)
-        shape, n_features = self._penalty_shape(), samples.features.shape[1]
         values = minimize_head(
             network,
             samples.features,
             targets,
             weight,
-            l2=default_l2(n_features, shape) if self.l2 is None else self.l2,
-            row_shares=row_penalties(network.head.segments.taxonomy, shape),
+            l2=self.l2,
+            l2_shape=self._penalty_shape(),
             max_iter=self.max_iter,
             tol=self._tolerance(),
             least_fall=LEAST_FALL if self.tol is None else 0.0,

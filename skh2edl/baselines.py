@@ -13,8 +13,8 @@ from ._base import TreeClassifier
 from ._validation import Interval, StrOptions
 from .h2edl import H2EDLClassifier
 from .heads import SoftmaxHead, SoftmaxTreeHead, TreeHead
+from .penalties import L2_SHAPES
 from .softmax_heads import HXEHead, SoftLabelHead
-from .solvers import L2_SHAPES
 from .taxonomy import Taxonomy
 
 
@@ -105,7 +105,7 @@ class HierCEClassifier(Baseline):
     ----------
     taxonomy : Taxonomy, default=None
         The tree; None makes a flat one of the labels.
-    l2_shape : {"uniform", "tree"}, default="uniform"
+    l2_shape : {"uniform", "separation"}, default="uniform"
         How the penalty falls on the rows of the read-out, as in :class:`H2EDLClassifier`.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.

@@ -15,7 +15,7 @@ from ._base import DEFAULT_TOLERANCE, TreeClassifier
 from ._validation import Interval, StrOptions
 from .heads import EVIDENCE_FUNCTIONS, READ_OUTS, RISKS, OpinionTreeHead, nodes_passed
 from .opinion import HyperOpinion
-from .solvers import L2_SHAPES
+from .penalties import L2_SHAPES
 from .taxonomy import Taxonomy
 
 # Beyond this the preset's nested read-out, which reads every leaf of every sample, gives way.
@@ -38,7 +38,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "leaf_weight": 0.0,
         "consistency_weight": 0.0,
         "initial_bias": 0.0,
-        "l2_shape": "tree",
+        "l2_shape": "separation",
         "tol": 3e-4,
     },
     "paper": {
@@ -131,12 +131,14 @@ class H2EDLClassifier(TreeClassifier):
         method, "adamw" in epochs like a fine-tuned network.
     l2 : float, default=None
         L2 penalty of the quasi-Newton fit: ``l2 / 2`` times the squares of the weights, each row
-        with its share, beside the mean loss. None means 0.02 with the shape of the tree and 0.003
-        without, and with more than 1,280 features in proportion to their number.
-    l2_shape : {"tree", "uniform"}, default=None
-        The share of each row of the read-out: "uniform", 1; "tree", one over the number of children
-        that its node decides between (30 at most), and three times as much at the last decision of
-        the longest way as at the first. None means "tree" in the default preset.
+        with its share, beside the mean loss. None means 12 over the number of samples with shares
+        by separation, and 0.003 with equal ones; with more than 1,280 features, in proportion to
+        their number.
+    l2_shape : {"separation", "uniform"}, default=None
+        The share of each row of the read-out. "uniform": 1. "separation": the less siblings of its
+        depth differ in the training samples, compared with samples of one class, the larger; more
+        at the end of a way than at its beginning, and with few siblings than with many. None means
+        "separation" in the default preset.
     tol, max_iter : float and int, default=None and 1000
         Largest gradient component, and number of iterations, at which that fit stops. None means
         3e-4 in the default preset, which halves the iterations at little cost, and 1e-4 in the

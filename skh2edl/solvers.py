@@ -16,94 +16,15 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from .network import Network
-from .taxonomy import Taxonomy
+from .penalties import default_l2, row_penalties
 
 # Pairs of steps and gradients that L-BFGS remembers: with ten, as in scipy's, a fit takes a sixth
 # more iterations.
 _MEMORY = 25
 
-# The penalties that validation images chose, and the number of features they were chosen with.
-_L2, _FEATURES_OF_L2 = {"uniform": 0.003, "tree": 0.02}, 1280
-
-# How many times stronger a penalty shaped by the tree is at the deepest decisions than at the root,
-# and the number of children beyond which it falls no further: no study had wider nodes.
-_GROWTH = 3.0
-_MOST_CHILDREN = 30
-
 # How far the gradient of a new head must fall below its largest before a fit without a tolerance of
 # its own may stop. Where all classes are alike rare it begins below any fixed tolerance.
 LEAST_FALL = 50.0
-
-L2_SHAPES = tuple(_L2)
-
-
-def default_l2(n_features: int, shape: str = "uniform") -> float:
-    """Return the penalty of a fit that names none.
-
-    Scaled features have a mean square of one, so the same change of a weight moves a read-out of
-    many features further than one of few. With few features the penalty stays what it is.
-
-    Parameters
-    ----------
-    n_features : int
-        Length of the feature.
-    shape : {"uniform", "tree"}, default="uniform"
-        As in :func:`row_penalties`.
-
-    Examples
-    --------
-    >>> default_l2(64), default_l2(2560)
-    (0.003, 0.006)
-    """
-    return _L2[shape] * max(1.0, n_features / _FEATURES_OF_L2)
-
-
-def row_penalties(taxonomy: Taxonomy, shape: str) -> npt.NDArray[np.float64] | None:
-    """Return the share of the penalty that falls on each row of a read-out with one per decision.
-
-    A node of two children parts its samples at half the price of one row, and a top decision moves
-    all leaves below it at the price of one: with equal penalties those fit the training images
-    too well. Shaped by the tree, the penalty of a row is divided by the number of children that its
-    node decides between, 30 at most, and grows by one factor from the first decision to the last.
-
-    Parameters
-    ----------
-    taxonomy : Taxonomy
-        The tree.
-    shape : {"uniform", "tree"}
-        Whether all rows share alike, or as the tree has it.
-
-    Returns
-    -------
-    shares : ndarray of shape (n_decisions,) or None
-        None means 1 for all.
-
-    Examples
-    --------
-    >>> from skh2edl import Taxonomy
-    >>> from skh2edl.solvers import row_penalties
-    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None, "fox": None})
-    >>> row_penalties(tree, "tree").round(3)
-    array([0.192, 0.192, 0.192, 0.866, 0.866])
-    """
-    if shape == "uniform":
-        return None
-    n_children = np.diff(taxonomy.decision_offsets)[taxonomy.decision_nodes]
-    share = 1 / np.minimum(n_children, _MOST_CHILDREN)
-    n_above = _decisions_above(taxonomy)
-    if n_above.max(initial=0) > 0:
-        share = share * _GROWTH ** (n_above / n_above.max() - 0.5)
-    return share
-
-
-def _decisions_above(taxonomy: Taxonomy) -> npt.NDArray[np.int64]:
-    """Count the decisions above each decision; a node with one child takes none."""
-    n_above = np.zeros(taxonomy.n_decisions, dtype=np.int64)
-    above = taxonomy.parent_decision
-    while (exists := above >= 0).any():
-        n_above += exists
-        above = np.where(exists, taxonomy.parent_decision[above], -1)
-    return n_above
 
 
 def scale_features(
@@ -141,8 +62,8 @@ def minimize_head(
     targets: npt.NDArray[np.int64],
     weights: npt.NDArray[np.float64],
     *,
-    l2: float,
-    row_shares: npt.NDArray[np.float64] | None = None,
+    l2: float | None = None,
+    l2_shape: str = "uniform",
     max_iter: int,
     tol: float,
     least_fall: float = 0.0,
@@ -163,10 +84,10 @@ def minimize_head(
         Target nodes.
     weights : ndarray of shape (n_samples,)
         Weight of each sample.
-    l2 : float
-        Strength of the penalty.
-    row_shares : ndarray of shape (n_rows,), default=None
-        Share of each row in it; None means 1 for all.
+    l2 : float, default=None
+        Strength of the penalty; None means that of :func:`default_l2`.
+    l2_shape : {"uniform", "separation"}, default="uniform"
+        Share of each row in it: 1, or that of :func:`row_penalties`.
     max_iter : int
         Iterations at most.
     tol : float
@@ -188,8 +109,15 @@ def minimize_head(
     prepared = head.prepare(targets[counted])
     with torch.no_grad():
         inputs = network.standardized(torch.from_numpy(features[counted]))
-    share = torch.from_numpy(weights[counted] / weights[counted].sum())
-    of_rows = None if row_shares is None else torch.from_numpy(row_shares)
+    total = float(weights[counted].sum())
+    share = torch.from_numpy(weights[counted] / total)
+    if l2 is None:
+        # Weights of more than one count like repeated samples, and small ones not as fewer.
+        l2 = default_l2(inputs.shape[1], max(total, counted.size), l2_shape)
+    of_rows = None
+    if l2_shape == "separation":
+        tree, data = head.segments.taxonomy, inputs.numpy()
+        of_rows = torch.from_numpy(row_penalties(tree, data, targets[counted], weights[counted]))
 
     def objective() -> Tensor:
         # In double precision, or rounding of the sum would end the line search early.
@@ -201,7 +129,8 @@ def minimize_head(
 
     parameters = [parameter for parameter in head.parameters() if parameter.requires_grad]
     is_new = not bool(head.linear.weight.any())
-    descent = _Descent(parameters, objective, tol, least_fall if is_new else 0.0)
+    reach = None if of_rows is None else _reach(parameters, head.linear.weight, of_rows)
+    descent = _Descent(parameters, objective, tol, least_fall if is_new else 0.0, reach)
     with tqdm(total=max_iter, disable=verbose <= 0, unit="iteration") as bar:
         while not descent.done and len(descent.values) <= max_iter:
             descent.step()
@@ -220,6 +149,17 @@ def minimize_head(
     return descent.values[1:] or descent.values
 
 
+def _reach(parameters: list[nn.Parameter], weight: Tensor, of_rows: Tensor) -> Tensor:
+    """Return how far each parameter moves along its gradient at first: a row as its penalty lets.
+
+    No step then has to find out how much the rows differ.
+    """
+    of_weight = (of_rows.mean() / of_rows).to(weight.dtype).repeat_interleave(weight.shape[1])
+    return torch.cat(
+        [of_weight if each is weight else torch.ones_like(each).flatten() for each in parameters]
+    )
+
+
 class _Descent:
     """L-BFGS, an iteration at a time, in the precision of the weights.
 
@@ -233,12 +173,14 @@ class _Descent:
         objective: Callable[[], Tensor],
         tol: float,
         least_fall: float,
+        reach: Tensor | None,
     ) -> None:
         self.parameters = parameters
         self.objective = objective
         self.tol = tol
         self.least_fall = least_fall
         self.steepest = 0.0
+        self.reach = reach
         self.point = parameters_to_vector(parameters).detach().clone()
         self.value, self.gradient = self._evaluate(self.point)
         self.values = [self.value]
@@ -291,17 +233,22 @@ class _Descent:
     def _direction(self) -> Tensor:
         """Return minus the gradient times the inverse Hessian, as the memory has it."""
         if not self.memory:
-            return -self.gradient / max(float(self.gradient.abs().sum()), 1.0)
+            direction = -self._scaled(self.gradient)
+            return direction / max(float(direction.abs().sum()), 1.0)
         direction, shares = -self.gradient, []
         for step, change in reversed(self.memory):
             shares.append(float(step @ direction) / float(step @ change))
             direction = direction - shares[-1] * change
         step, change = self.memory[-1]
-        direction = direction * (float(step @ change) / float(change @ change))
+        direction = self._scaled(direction)
+        direction = direction * (float(step @ change) / float(change @ self._scaled(change)))
         for (step, change), share in zip(self.memory, reversed(shares), strict=True):
             rest = share - float(change @ direction) / float(step @ change)
             direction = direction + rest * step
         return direction
+
+    def _scaled(self, vector: Tensor) -> Tensor:
+        return vector if self.reach is None else vector * self.reach
 
     def _is_flat(self) -> bool:
         steepness = float(self.gradient.abs().max())

@@ -51,6 +51,7 @@ ROOMS = (
     "targets",
     "_answers",
     "_wrapping",
+    "penalties",
     "solvers",
     "batch_statistics",
     "processes",

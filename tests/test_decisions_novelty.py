@@ -38,7 +38,7 @@ def animals(n_samples, seed=0):
 @pytest.fixture(scope="module")
 def evidential():
     # A weak penalty: with three features, what lies between two classes is told by steep rows.
-    return H2EDLClassifier(ANIMALS, backbone=None, l2=0.003).fit(*animals(300))
+    return H2EDLClassifier(ANIMALS, backbone=None, l2_shape="uniform").fit(*animals(300))
 
 
 @parametrize_with_checks([NoveltyDetector(LogisticRegression(), false_alarm_rate=0.5)])

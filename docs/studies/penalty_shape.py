@@ -21,17 +21,44 @@ NETWORKS = {
 }
 DATASETS = ("grocery_store", "glyphs")
 SEEDS = (0, 1, 2)
-# How many times the penalty is stronger at the deepest decisions than at the root; None stands
-# for one penalty of all rows, whatever their node.
-GROWTHS = (None, 1.0, 3.0, 10.0, 30.0)
-STRENGTHS = {None: (0.0015, 0.003, 0.006), "tree": (0.01, 0.02, 0.04)}
+# How a penalty is shaped -> its strengths. A shape by separation is divided by the number of
+# samples, which the others are not.
+SHAPES = {
+    "uniform": (0.0015, 0.003, 0.006),
+    "over children, growth 3": (0.01, 0.02, 0.04),
+    "separation": (4, 12, 36),
+    "separation, growth 10": (4, 12, 36),
+    "separation, over root of children": (4, 12, 36),
+    "separation, over root of children, growth 3": (4, 12, 36),
+    "separation, over root of children, growth 10": (4, 12, 36),
+    "separation, over root of children, growth 30": (4, 12, 36),
+    "separation, over children, growth 10": (12, 36, 108),
+}
 
 
 def variants():
-    """List the penalties: growth and strength."""
-    return [
-        (growth, l2) for growth in GROWTHS for l2 in STRENGTHS[None if growth is None else "tree"]
-    ]
+    """List the penalties: shape and strength."""
+    return [(shape, l2) for shape, strengths in SHAPES.items() for l2 in strengths]
+
+
+def shares_of(shape):
+    """Return a function that does what `row_penalties` does, with another shape."""
+    from skh2edl.penalties import MOST_CHILDREN, decisions_above, variances
+
+    growth = float(shape.rpartition("growth ")[2]) if "growth" in shape else 1.0
+    power = 0.5 if "root of children" in shape else 1.0 if "over children" in shape else 0.0
+
+    def row_penalties(taxonomy, features, targets, weights):
+        depth = decisions_above(taxonomy)
+        n_siblings = np.diff(taxonomy.decision_offsets)[taxonomy.decision_nodes]
+        shares = growth ** (depth / depth.max() - 0.5)
+        shares = shares / np.minimum(n_siblings, MOST_CHILDREN) ** power
+        if "separation" in shape:
+            within, between = variances(taxonomy, features, targets, weights)
+            shares = shares * within**2 / between[depth]
+        return shares
+
+    return row_penalties
 
 
 def fit_all(grocery, weights, cache):
@@ -57,17 +84,19 @@ def fit_all(grocery, weights, cache):
                     dataset, "H2EDL", "H2EDLClassifier", seed=seed, train_share=0.9
                 )
                 rows = training_rows(experiment, data, np.flatnonzero(data.split == "train"))
-                for growth, l2 in variants():
-                    name = [dataset, network, seed, growth, l2]
+                for shape, l2 in variants():
+                    name = [dataset, network, seed, shape, l2]
                     if tuple(name) in done:
                         continue
-                    solvers._GROWTH = growth
+                    solvers.row_penalties = shares_of(shape)
                     clf = H2EDLClassifier(
                         data.taxonomy,
                         backbone=None,
-                        l2_shape="uniform" if growth is None else "tree",
+                        l2_shape="uniform" if shape == "uniform" else "separation",
                         # In proportion to the number of features, as the default is.
-                        l2=l2 * max(1.0, features.shape[1] / 1280),
+                        l2=l2
+                        * max(1.0, features.shape[1] / 1280)
+                        / (len(rows) if "separation" in shape else 1.0),
                     ).fit(features[rows], data.labels[rows])
                     proba = clf.predict_proba(features[val])
                     opinion = clf.predict_hyper_opinion(features[val])
@@ -107,8 +136,7 @@ def make_table(lines):
         "| penalty | l2 | " + " | ".join(heads) + " | mean excess % |",
         "|---|---|" + "---|" * (len(sets) + 1),
     ]
-    for (growth, l2), row in means.items():
-        shape = "uniform" if growth is None else f"over children, growth {growth:g}"
+    for (shape, l2), row in means.items():
         excess = 100 * np.mean(np.log(row) - np.log(least))
         figures = " | ".join(f"{value:.3f}" for value in row)
         text.append(f"| {shape} | {l2:g} | {figures} | {excess:.1f} |")

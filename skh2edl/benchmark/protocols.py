@@ -43,7 +43,7 @@ ABLATION: dict[str, tuple[str, dict[str, Any]]] = {
 # What the shape of the penalty does, to a rival too; it is a matter of frozen features only.
 PENALTY_SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "H2EDL, uniform penalty": ("H2EDLClassifier", {"l2_shape": "uniform"}),
-    "Hier-CE, penalty of the tree": ("HierCEClassifier", {"l2_shape": "tree"}),
+    "Hier-CE, penalty by separation": ("HierCEClassifier", {"l2_shape": "separation"}),
 }
 COARSENED: dict[str, tuple[str, dict[str, Any]]] = {
     # With leaf labels alone the three ways to read ancestors are one method.
