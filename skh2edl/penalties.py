@@ -138,11 +138,12 @@ def variances(
     if total_weight == 0:
         return 1.0, np.ones(n_depths)
 
-    centred = features - np.average(features, axis=0, weights=weights)
-    shape = (n_above.size, len(features))
-    means = csr_array((weights[rows], (decision[rows], rows)), shape=shape) @ centred
-    means /= np.where(is_end, weight, 1.0)[:, None]
-    squares = weights[rows] @ np.square(centred[rows]) / total_weight
+    # In the precision of the features, of which there may be many.
+    precision = np.result_type(features.dtype, np.float32)
+    centred = features - np.average(features, axis=0, weights=weights).astype(precision)
+    share = (weights[rows] / weight[decision[rows]]).astype(precision)
+    means = csr_array((share, (decision[rows], rows)), (n_above.size, len(features))) @ centred
+    squares = (weights[rows] / total_weight).astype(precision) @ np.square(centred[rows])
     within = float(squares.sum() - weight @ np.square(means).sum(1) / total_weight)
 
     known = is_end.copy()
@@ -152,9 +153,8 @@ def variances(
         node, place, count = np.unique(
             taxonomy.decision_nodes[siblings], return_inverse=True, return_counts=True
         )
-        shape = (node.size, siblings.size)
-        mean = csr_array((1 / count[place], (place, np.arange(siblings.size))), shape=shape)
-        of_node = mean @ means[siblings]
+        entries = (1 / count[place]).astype(precision), (place, siblings)
+        of_node = csr_array(entries, (node.size, n_above.size)) @ means
         spread[depth] = np.square(means[siblings] - of_node[place]).sum()
         freedom[depth] = siblings.size - node.size
         above = taxonomy.parent_decision[taxonomy.decision_offsets[node]]
@@ -168,7 +168,7 @@ def variances(
     of_all = spread.sum() / freedom.sum() if freedom.sum() > 0 else whole
     between = np.where(freedom > 0, spread / np.maximum(freedom, 1.0), of_all)
     # A constant feature is none.
-    n_features = np.count_nonzero(squares > np.finfo(centred.dtype).eps * squares.max())
+    n_features = np.count_nonzero(squares > np.finfo(precision).eps * squares.max())
     within = max(within, _LEAST_WITHIN * whole) / n_features
     return within, np.maximum(between, _LEAST_BETWEEN * whole) / n_features
 

@@ -235,16 +235,17 @@ class _Descent:
         if not self.memory:
             direction = -self._scaled(self.gradient)
             return direction / max(float(direction.abs().sum()), 1.0)
+        # In place: a vector is read often enough here to count.
         direction, shares = -self.gradient, []
         for step, change in reversed(self.memory):
             shares.append(float(step @ direction) / float(step @ change))
-            direction = direction - shares[-1] * change
+            direction.sub_(change, alpha=shares[-1])
         step, change = self.memory[-1]
         direction = self._scaled(direction)
-        direction = direction * (float(step @ change) / float(change @ self._scaled(change)))
+        direction *= float(step @ change) / float(change @ self._scaled(change))
         for (step, change), share in zip(self.memory, reversed(shares), strict=True):
             rest = share - float(change @ direction) / float(step @ change)
-            direction = direction + rest * step
+            direction.add_(step, alpha=rest)
         return direction
 
     def _scaled(self, vector: Tensor) -> Tensor:
