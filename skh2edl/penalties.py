@@ -32,7 +32,8 @@ def default_l2(n_features: int, n_samples: float, shape: str = "uniform") -> flo
     """Return the penalty of a fit that names none.
 
     Scaled features have a mean square of one, so the same change of a weight moves a read-out of
-    many features further than one of few. With few features the penalty stays what it is.
+    many features further than one of few. With few, a uniform penalty stays what it is; one shaped
+    by separation falls with the root of their number, towards the one its reasons ask for.
 
     Parameters
     ----------
@@ -48,11 +49,13 @@ def default_l2(n_features: int, n_samples: float, shape: str = "uniform") -> flo
     >>> from skh2edl.penalties import default_l2
     >>> default_l2(64, 1000), default_l2(2560, 1000)
     (0.003, 0.006)
-    >>> default_l2(64, 1000, "separation")
-    0.012
+    >>> default_l2(1280, 1000, "separation"), default_l2(320, 1000, "separation")
+    (0.012, 0.006)
     """
-    l2 = _UNIFORM_L2 if shape == "uniform" else _SEPARATION_L2 / n_samples
-    return l2 * max(1.0, n_features / _FEATURES_OF_L2)
+    times = n_features / _FEATURES_OF_L2
+    if shape == "uniform":
+        return _UNIFORM_L2 * max(1.0, times)
+    return _SEPARATION_L2 / n_samples * max(times**0.5, times)
 
 
 def row_penalties(

@@ -17,10 +17,16 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from .network import Network
 from .penalties import default_l2, row_penalties
+from .taxonomy import Taxonomy
 
 # Pairs of steps and gradients that L-BFGS remembers: with ten, as in scipy's, a fit takes a sixth
 # more iterations.
 _MEMORY = 25
+
+# What is left late in a fit of how much the loss bends at its beginning: samples are told apart.
+_CURVATURE_LEFT = 0.03
+# How many times as far as another a row may move.
+_MOST_REACH = 1000.0
 
 # How far the gradient of a new head must fall below its largest before a fit without a tolerance of
 # its own may stop. Where all classes are alike rare it begins below any fixed tolerance.
@@ -114,10 +120,14 @@ def minimize_head(
     if l2 is None:
         # Weights of more than one count like repeated samples, and small ones not as fewer.
         l2 = default_l2(inputs.shape[1], max(total, counted.size), l2_shape)
-    of_rows = None
+    parameters = [parameter for parameter in head.parameters() if parameter.requires_grad]
+    of_rows = reach = None
     if l2_shape == "separation":
-        tree, data = head.segments.taxonomy, inputs.numpy()
-        of_rows = torch.from_numpy(row_penalties(tree, data, targets[counted], weights[counted]))
+        tree, nodes = head.segments.taxonomy, targets[counted]
+        penalties = row_penalties(tree, inputs.numpy(), nodes, weights[counted])
+        of_rows = torch.from_numpy(penalties)
+        curvature = _row_curvature(tree, nodes, weights[counted]) + l2 * penalties
+        reach = _reach(parameters, head.linear.weight, curvature)
 
     def objective() -> Tensor:
         # In double precision, or rounding of the sum would end the line search early.
@@ -127,9 +137,7 @@ def minimize_head(
             return data_term + l2 / 2 * squares.sum(dtype=torch.float64)
         return data_term + l2 / 2 * (squares.sum(1, dtype=torch.float64) @ of_rows)
 
-    parameters = [parameter for parameter in head.parameters() if parameter.requires_grad]
     is_new = not bool(head.linear.weight.any())
-    reach = None if of_rows is None else _reach(parameters, head.linear.weight, of_rows)
     descent = _Descent(parameters, objective, tol, least_fall if is_new else 0.0, reach)
     with tqdm(total=max_iter, disable=verbose <= 0, unit="iteration") as bar:
         while not descent.done and len(descent.values) <= max_iter:
@@ -149,12 +157,29 @@ def minimize_head(
     return descent.values[1:] or descent.values
 
 
-def _reach(parameters: list[nn.Parameter], weight: Tensor, of_rows: Tensor) -> Tensor:
-    """Return how far each parameter moves along its gradient at first: a row as its penalty lets.
+def _row_curvature(
+    taxonomy: Taxonomy, targets: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return how much the mean loss bends along each row late in a fit, roughly.
+
+    At the beginning, when nothing is known, it is p (1 - p) for the share p of the samples below.
+    """
+    below = taxonomy.sum_below(np.bincount(targets, weights, minlength=taxonomy.n_nodes))
+    part = below[taxonomy.decision_children] / weights.sum()
+    curvature: npt.NDArray[np.float64] = _CURVATURE_LEFT * part * (1 - part)
+    return curvature
+
+
+def _reach(
+    parameters: list[nn.Parameter], weight: Tensor, curvature: npt.NDArray[np.float64]
+) -> Tensor:
+    """Return how far each parameter moves along its gradient at first: a row the less it bends.
 
     No step then has to find out how much the rows differ.
     """
-    of_weight = (of_rows.mean() / of_rows).to(weight.dtype).repeat_interleave(weight.shape[1])
+    reach = 1 / np.maximum(curvature, curvature.max() / _MOST_REACH)
+    of_rows = torch.from_numpy(reach / reach.mean()).to(weight.dtype)
+    of_weight = of_rows.repeat_interleave(weight.shape[1])
     return torch.cat(
         [of_weight if each is weight else torch.ones_like(each).flatten() for each in parameters]
     )

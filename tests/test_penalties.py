@@ -163,9 +163,9 @@ def test_a_label_that_others_refine_says_nothing_of_the_spread():
     np.testing.assert_allclose(with_partial, alone, rtol=1e-9)
 
 
-def test_the_default_falls_with_samples_and_grows_with_features_beyond_those_studied():
+def test_the_default_falls_with_samples_and_grows_with_features():
     assert default_l2(1280, 500, "separation") == pytest.approx(12 / 500)
-    assert default_l2(20, 500, "separation") == pytest.approx(12 / 500)
+    assert default_l2(20, 500, "separation") == pytest.approx(12 / 500 / 8)
     assert default_l2(2560, 500, "separation") == pytest.approx(24 / 500)
     assert default_l2(1280, 500) == default_l2(1280, 5) == 0.003
 
@@ -175,7 +175,8 @@ def test_small_weights_are_not_taken_for_few_samples(factor):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)
     weighted = H2EDLClassifier(backbone=None).fit(X, y, sample_weight=np.full(60, factor))
-    named = H2EDLClassifier(backbone=None, l2=12 / (60 * max(factor, 1.0))).fit(X, y)
+    l2 = 12 * (5 / 1280) ** 0.5 / (60 * max(factor, 1.0))
+    named = H2EDLClassifier(backbone=None, l2=l2).fit(X, y)
     np.testing.assert_allclose(weighted.predict_proba(X), named.predict_proba(X), rtol=1e-4)
 
 
