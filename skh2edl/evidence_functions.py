@@ -22,8 +22,9 @@ def _softplus_squared(logits: Tensor) -> Tensor:
 
 
 def _exp(logits: Tensor) -> Tensor:
-    evidence = logits.clamp(max=_MAX_EXPONENT).exp()
-    return evidence.addcmul(evidence, (logits - _MAX_EXPONENT).relu())
+    excess = (logits - _MAX_EXPONENT).relu()
+    evidence = (logits - excess).exp()
+    return evidence.addcmul(evidence, excess)
 
 
 def _slope_of_softplus(logits: Tensor, evidence: Tensor) -> Tensor:

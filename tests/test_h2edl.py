@@ -448,6 +448,18 @@ def test_a_search_that_fails_once_does_not_end_the_fit(data, monkeypatch):
     assert H2EDLClassifier(TREE, backbone=None, tol=1e-6).fit(*data).n_iter_ == 1
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_classes_that_lie_far_apart_are_told_apart(seed):
+    # Hardly any penalty is left here, and a long step takes evidence beyond all bounds.
+    rng = np.random.default_rng(seed)
+    y = np.repeat(TREE.leaves, 30)
+    means = {leaf: 10.0 ** rng.uniform(0, 1.5) * rng.normal(size=12) for leaf in TREE.leaves}
+    X = np.array([means[leaf] for leaf in y]) + rng.normal(size=(y.size, 12))
+    for kl_weight in (None, 0.001, 0.01):
+        clf = H2EDLClassifier(TREE, backbone=None, kl_weight=kl_weight).fit(X, y)
+        assert clf.score(X, y) > 0.95
+
+
 def test_the_default_has_a_penalty_by_separation_and_the_form_of_the_paper_has_not(data):
     for preset, shape in (("default", "separation"), ("paper", "uniform")):
         left, named, other = (

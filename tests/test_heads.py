@@ -12,6 +12,7 @@ from torch import nn
 from skh2edl import HyperOpinion, Taxonomy
 from skh2edl.heads import (
     EVIDENCE_FUNCTIONS,
+    EVIDENCE_SLOPES,
     RISKS,
     OpinionTreeHead,
     SoftmaxHead,
@@ -171,6 +172,28 @@ def test_gradients_of_each_evidence_function_and_risk_are_right(evidence, risk):
     targets = head.prepare(TREE.resolve(["puma", "dog", "root"]))
     features = make_features(3).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: head.loss(x, targets, 0), features)
+
+
+def test_exponential_evidence_goes_on_along_its_tangent_and_never_stops_rising():
+    logits = torch.tensor([-5.0, 0.0, 19.9, 20.0, 20.5, 30.0, 1e4], dtype=torch.float64)
+    logits.requires_grad_()
+    evidence = EVIDENCE_FUNCTIONS["exp"](logits)
+    below = [np.exp(-5.0), 1.0, np.exp(19.9), np.exp(20.0)]
+    np.testing.assert_allclose(
+        evidence.detach(), [*below, *(np.exp(20.0) * np.array([1.5, 11.0, 9981.0]))], rtol=1e-12
+    )
+    (slope,) = torch.autograd.grad(evidence.sum(), logits)
+    np.testing.assert_allclose(slope, [*below, *[np.exp(20.0)] * 3], rtol=1e-12)
+
+
+@pytest.mark.parametrize("evidence", EVIDENCE_FUNCTIONS)
+def test_the_slopes_in_closed_form_are_the_derivatives(evidence):
+    logits = torch.linspace(-30, 40, 141, dtype=torch.float64).requires_grad_()
+    value = EVIDENCE_FUNCTIONS[evidence](logits)
+    (expected,) = torch.autograd.grad(value.sum(), logits)
+    slope = EVIDENCE_SLOPES[evidence](logits, value)
+    # torch takes softplus for a straight line beyond 20.
+    np.testing.assert_allclose(slope.detach(), expected, rtol=1e-8)
 
 
 def test_the_consistency_term_moves_vacuity_with_the_probability_held():
