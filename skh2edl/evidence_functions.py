@@ -22,9 +22,8 @@ def _softplus_squared(logits: Tensor) -> Tensor:
 
 
 def _exp(logits: Tensor) -> Tensor:
-    excess = (logits - _MAX_EXPONENT).relu()
-    evidence = (logits - excess).exp()
-    return evidence.addcmul(evidence, excess)
+    evidence = logits.clamp(max=_MAX_EXPONENT).exp()
+    return evidence.addcmul(evidence, (logits - _MAX_EXPONENT).relu())
 
 
 def _slope_of_softplus(logits: Tensor, evidence: Tensor) -> Tensor:

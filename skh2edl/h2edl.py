@@ -133,7 +133,8 @@ class H2EDLClassifier(TreeClassifier):
         L2 penalty of the quasi-Newton fit: ``l2 / 2`` times the squares of the weights, each row
         with its share, beside the mean loss. None means 12 over the number of samples with shares
         by separation, and 0.003 with equal ones; with more than 1,280 features in proportion to
-        their number, and the first with fewer in proportion to its root.
+        their number, and the first with fewer in proportion to its root. A weight of a sample
+        beyond one counts like more samples.
     l2_shape : {"separation", "uniform"}, default=None
         The share of each row of the read-out. "uniform": 1. "separation": the less siblings of its
         depth differ in the training samples, compared with samples of one class, the larger; more

@@ -69,10 +69,10 @@ def row_penalties(
     Were classes balls of variance s around means that scatter with variance v around the mean of
     their siblings, the best rows would be the differences of the means over s, and a penalty in
     proportion to s^2 / v the logarithm of their prior. Both are read from the samples, v for all
-    siblings of one depth together: where groups of a tree do not look alike, or siblings hardly
-    differ, their rows have to be small. What was found to help beyond that: a penalty over the
-    square root of the number of siblings, 30 at most, that grows tenfold from the first
-    decision of a way to the last.
+    siblings of one depth together: where siblings hardly differ, as groups do whose members do not
+    look alike, their rows have to be small. What was found to help with features of photographs
+    beyond that: a penalty over the square root of the number of siblings, 30 at most, that grows
+    tenfold from the first decision to the last of the longest way.
 
     Parameters
     ----------
@@ -126,9 +126,9 @@ def variances(
     Returns
     -------
     within : float
-        Mean over features and classes.
+        Mean over features and samples.
     between : ndarray of shape (n_depths,)
-        Mean over features and nodes, depth counted in decisions.
+        Mean over features and all siblings of a depth, which is counted in decisions.
     """
     decision = taxonomy.last_decision[targets]
     n_above = decisions_above(taxonomy)
@@ -170,8 +170,8 @@ def variances(
     # A depth where no two siblings have samples takes the mean of the others.
     of_all = spread.sum() / freedom.sum() if freedom.sum() > 0 else whole
     between = np.where(freedom > 0, spread / np.maximum(freedom, 1.0), of_all)
-    # A constant feature is none.
-    n_features = np.count_nonzero(squares > np.finfo(precision).eps * squares.max())
+    # A constant feature is none, whatever the precision.
+    n_features = np.count_nonzero(squares > np.finfo(np.float32).eps * squares.max())
     within = max(within, _LEAST_WITHIN * whole) / n_features
     return within, np.maximum(between, _LEAST_BETWEEN * whole) / n_features
 

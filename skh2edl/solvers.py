@@ -118,8 +118,10 @@ def minimize_head(
     total = float(weights[counted].sum())
     share = torch.from_numpy(weights[counted] / total)
     if l2 is None:
-        # Weights of more than one count like repeated samples, and small ones not as fewer.
-        l2 = default_l2(inputs.shape[1], max(total, counted.size), l2_shape)
+        # Whole numbers count like repeated samples; where all weights are small they say how much
+        # the samples differ (Kish's effective number), not that there are few.
+        effective = total**2 / np.square(weights[counted]).sum()
+        l2 = default_l2(inputs.shape[1], max(total, effective), l2_shape)
     parameters = [parameter for parameter in head.parameters() if parameter.requires_grad]
     of_rows = reach = None
     if l2_shape == "separation":
@@ -177,6 +179,9 @@ def _reach(
 
     No step then has to find out how much the rows differ.
     """
+    if not curvature.any():
+        # One class and no penalty.
+        curvature = np.ones_like(curvature)
     reach = 1 / np.maximum(curvature, curvature.max() / _MOST_REACH)
     of_rows = torch.from_numpy(reach / reach.mean()).to(weight.dtype)
     of_weight = of_rows.repeat_interleave(weight.shape[1])

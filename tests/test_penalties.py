@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import taxonomies
 
-from skh2edl import H2EDLClassifier, Taxonomy
+from skh2edl import H2EDLClassifier, HierCEClassifier, Taxonomy
 from skh2edl.penalties import default_l2, row_penalties, variances
 
 TREE = Taxonomy.from_nested(
@@ -135,6 +136,93 @@ def test_what_is_the_same_for_all_depths_grows_tenfold_and_falls_with_the_number
         np.testing.assert_allclose(shares, within**2 / between / root)
 
 
+def test_each_row_has_the_width_of_its_own_node_and_the_depth_of_its_own_way():
+    # Two, three and two decisions deep; the root decides between two, x between three, y two.
+    tree = Taxonomy.from_nested({"x": ["a", "b", "c"], "y": {"d": None, "e": ["f", "g"]}})
+    nodes = np.repeat(tree.resolve(["a", "b", "c", "d", "f", "g"]), 20)
+    X = np.random.default_rng(0).normal(size=(len(nodes), 4)) + 2 * nodes[:, None]
+    within, between = variances(tree, X, nodes, np.ones(len(nodes)))
+    by_hand = {"x": (0, 2), "y": (0, 2), "a": (1, 3), "b": (1, 3), "c": (1, 3), "d": (1, 2)}
+    by_hand |= {"e": (1, 2), "f": (2, 2), "g": (2, 2)}
+    shares = row_penalties(tree, X, nodes, np.ones(len(nodes)))
+    for name, share in zip(tree.labels(tree.decision_children), shares, strict=True):
+        depth, width = by_hand[name]
+        expected = within**2 / between[depth] * 10 ** (depth / 2 - 0.5) / width**0.5
+        assert share == pytest.approx(expected)
+
+
+def test_siblings_that_do_not_differ_at_all_have_a_bound():
+    tree = Taxonomy.from_nested({"x": ["a", "b"], "y": ["c", "d"]})
+    nodes = tree.resolve(np.repeat(["a", "b", "c", "d"], 2))
+    X = np.array([[1, 1], [1, -1], [1, 1], [1, -1], [-1, 1], [-1, -1], [-1, 1], [-1, -1.0]])
+    within, between = variances(tree, X, nodes, np.ones(8))
+    # The whole is 1 within classes, and a third of 2 between siblings, of three pairs.
+    assert within == pytest.approx(1 / 2)
+    np.testing.assert_allclose(between, [2 / 2, 0.001 * (1 + 2 / 3) / 2])
+
+
+def test_a_depth_without_two_siblings_that_have_samples_takes_the_mean_of_the_others():
+    nodes = TREE.resolve(np.repeat(["lynx", "fox", "bear"], 10))
+    X = np.random.default_rng(0).normal(size=(30, 3)) + 3 * np.repeat(np.arange(3), 10)[:, None]
+    _, between = variances(TREE, X, nodes, np.ones(30))
+    assert between[1] == between[2] == pytest.approx(between[0])
+
+
+def test_unequal_weights_count_in_the_penalty_of_a_fit():
+    tree, X, nodes = drawn((1.0, 0.5), 1.0, n_leaves=3, n_samples=10)
+    weights = np.tile([0.2, 3.0], len(X) // 2)
+    y = tree.labels(nodes)
+    clf = H2EDLClassifier(tree, backbone=None).fit(X, y, sample_weight=weights)
+    features = clf.network_.standardized(torch.from_numpy(X))
+    shares = row_penalties(tree, features.numpy(), nodes, weights)
+    l2 = default_l2(X.shape[1], weights.sum(), "separation")
+    head = clf.network_.head
+    with torch.no_grad():
+        losses = head.loss(features, head.prepare(nodes), np.inf).numpy()
+    squares = head.linear.weight.detach().square().sum(1).numpy()
+    expected = np.average(losses, weights=weights) + l2 / 2 * shares @ squares
+    assert clf.history_["objective"][-1] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("weights", "n_samples"),
+    [
+        ([2.0, 3.0, 1.0, 1.0], 7.0),  # like repeated samples
+        ([0.01] * 4, 4.0),
+        ([1.0, 1.0, 1e-9, 1e-9], 2.0),  # continuous where a weight vanishes
+    ],
+)
+def test_what_weights_make_of_the_number_of_samples(weights, n_samples, monkeypatch):
+    seen = []
+
+    def record(n_features, n_samples, shape):
+        seen.append(n_samples)
+        return default_l2(n_features, n_samples, shape)
+
+    monkeypatch.setattr("skh2edl.solvers.default_l2", record)
+    X, y = np.repeat(np.eye(4), 10, axis=0), np.repeat(["a", "b", "c", "d"], 10)
+    H2EDLClassifier(backbone=None).fit(X, y, sample_weight=np.repeat(weights, 10))
+    assert seen == [pytest.approx(10 * n_samples)]
+
+
+def test_rows_that_differ_much_take_no_more_iterations_for_it(monkeypatch):
+    tree, X, nodes = drawn((0.0, 1.0), 1.0, n_leaves=30, n_samples=10, n_features=60)
+    y = tree.labels(nodes)
+    aware = H2EDLClassifier(tree, backbone=None, l2=0.1, tol=1e-5).fit(X, y)
+    monkeypatch.setattr("skh2edl.solvers._reach", lambda *arguments: None)
+    unaware = H2EDLClassifier(tree, backbone=None, l2=0.1, tol=1e-5).fit(X, y)
+    assert aware.n_iter_ < 0.8 * unaware.n_iter_
+    objectives = [clf.history_["objective"][-1] for clf in (aware, unaware)]
+    assert objectives[0] == pytest.approx(objectives[1], rel=1e-4)
+
+
+@pytest.mark.parametrize("method", [H2EDLClassifier, HierCEClassifier])
+def test_one_class_without_a_penalty_is_fitted(method):
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    clf = method(TREE, backbone=None, l2=0, l2_shape="separation").fit(X, ["lynx"] * 40)
+    assert (clf.predict(X) == "lynx").all()
+
+
 @pytest.mark.parametrize(
     ("X", "labels"),
     [
@@ -184,4 +272,6 @@ def test_a_constant_feature_is_none():
     tree, X, nodes = drawn((1.0, 0.5), 1.0, n_leaves=3, n_samples=20)
     constant = np.hstack([X, np.full((len(X), 2), 7.0)])
     expected = row_penalties(tree, X, nodes, np.ones(len(X)))
+    single = row_penalties(tree, X.astype(np.float32), nodes, np.ones(len(X)))
+    np.testing.assert_allclose(single, expected, rtol=1e-4)
     np.testing.assert_allclose(row_penalties(tree, constant, nodes, np.ones(len(X))), expected)
