@@ -8,9 +8,10 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor
 
-# exp(20) is 5e8: more evidence than any data gives. Beyond it evidence goes on along its tangent:
-# its square stays finite in float32, and a step that went too far still finds its way back.
+# exp(20) is 5e8: more evidence than any data gives. Beyond it evidence goes on along its tangent,
+# so that a step that went too far finds its way back, and ends where its square is still finite.
 _MAX_EXPONENT = 20.0
+_MAX_EXCESS = 1e6
 
 
 def _softplus(logits: Tensor) -> Tensor:
@@ -23,7 +24,7 @@ def _softplus_squared(logits: Tensor) -> Tensor:
 
 def _exp(logits: Tensor) -> Tensor:
     evidence = logits.clamp(max=_MAX_EXPONENT).exp()
-    return evidence.addcmul(evidence, (logits - _MAX_EXPONENT).relu())
+    return evidence.addcmul(evidence, (logits - _MAX_EXPONENT).clamp(0.0, _MAX_EXCESS))
 
 
 def _slope_of_softplus(logits: Tensor, evidence: Tensor) -> Tensor:

@@ -58,6 +58,17 @@ def default_l2(n_features: int, n_samples: float, shape: str = "uniform") -> flo
     return _SEPARATION_L2 / n_samples * max(times**0.5, times)
 
 
+def count_features(features: npt.NDArray[Any]) -> int:
+    """Count the features that tell samples apart; a constant one is none.
+
+    Parameters
+    ----------
+    features : ndarray of shape (n_samples, n_features)
+        At least one sample.
+    """
+    return int(np.count_nonzero(np.ptp(features, axis=0)))
+
+
 def row_penalties(
     taxonomy: Taxonomy,
     features: npt.NDArray[Any],
@@ -170,8 +181,7 @@ def variances(
     # A depth where no two siblings have samples takes the mean of the others.
     of_all = spread.sum() / freedom.sum() if freedom.sum() > 0 else whole
     between = np.where(freedom > 0, spread / np.maximum(freedom, 1.0), of_all)
-    # A constant feature is none, whatever the precision.
-    n_features = np.count_nonzero(squares > np.finfo(np.float32).eps * squares.max())
+    n_features = max(count_features(features), 1)
     within = max(within, _LEAST_WITHIN * whole) / n_features
     return within, np.maximum(between, _LEAST_BETWEEN * whole) / n_features
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from .network import Network
-from .penalties import default_l2, row_penalties
+from .penalties import count_features, default_l2, row_penalties
 from .taxonomy import Taxonomy
 
 # Pairs of steps and gradients that L-BFGS remembers: with ten, as in scipy's, a fit takes a sixth
@@ -121,7 +121,8 @@ def minimize_head(
         # Whole numbers count like repeated samples; where all weights are small they say how much
         # the samples differ (Kish's effective number), not that there are few.
         effective = total**2 / np.square(weights[counted]).sum()
-        l2 = default_l2(inputs.shape[1], max(total, effective), l2_shape)
+        n_features = count_features(inputs.numpy())
+        l2 = default_l2(n_features, max(total, effective), l2_shape)
     parameters = [parameter for parameter in head.parameters() if parameter.requires_grad]
     of_rows = reach = None
     if l2_shape == "separation":

@@ -176,13 +176,16 @@ def test_gradients_of_each_evidence_function_and_risk_are_right(evidence, risk):
 
 def test_exponential_evidence_goes_on_along_its_tangent_and_never_stops_rising():
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
-        logits = torch.tensor([-5.0, 0.0, 19.5, 20.5, 30.0, 1e4, 1e9], dtype=dtype)
+        logits = torch.tensor([-5.0, 0.0, 19.5, 20.5, 30.0, 1e4, 9e5], dtype=dtype)
         evidence = EVIDENCE_FUNCTIONS["exp"](logits.requires_grad_())
         below = [np.exp(-5.0), 1.0, np.exp(19.5)]
-        beyond = np.exp(20.0) * np.array([1.5, 11.0, 9981.0, 1e9 - 19])
+        beyond = np.exp(20.0) * np.array([1.5, 11.0, 9981.0, 9e5 - 19])
         np.testing.assert_allclose(evidence.detach(), [*below, *beyond], rtol=tolerance)
         (slope,) = torch.autograd.grad(evidence.sum(), logits)
         np.testing.assert_allclose(slope, [*below, *[np.exp(20.0)] * 4], rtol=tolerance)
+        largest = EVIDENCE_FUNCTIONS["exp"](torch.tensor([1e9, 3e38, np.inf], dtype=dtype))
+        np.testing.assert_allclose(largest, np.exp(20.0) * (1 + 1e6), rtol=tolerance)
+        assert largest.square().isfinite().all()
 
 
 @pytest.mark.parametrize("evidence", EVIDENCE_FUNCTIONS)
