@@ -14,7 +14,7 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, train_size=300, random
 
 search = GridSearchCV(
     make_pipeline(StandardScaler(), H2EDLClassifier(tree, backbone=None, random_state=0)),
-    {"h2edlclassifier__l2": [0.005, 0.05], "h2edlclassifier__kl_weight": [0, 0.0003, 0.01]},
+    {"h2edlclassifier__l2": [0.001, 0.01], "h2edlclassifier__kl_weight": [0, 0.0003, 0.01]},
     scoring={
         "nll": make_level_scorer("neg_nll", "leaf", tree),
         "shape": make_level_scorer("balanced_accuracy", 1, tree),
