@@ -36,6 +36,7 @@ def _slope_of_softplus_squared(logits: Tensor, evidence: Tensor) -> Tensor:
 
 
 def _slope_of_exp(logits: Tensor, evidence: Tensor) -> Tensor:
+    # Also where evidence ends: a fit comes back from there, too.
     return evidence.clamp(max=math.exp(_MAX_EXPONENT))
 
 

@@ -142,7 +142,7 @@ class H2EDLClassifier(TreeClassifier):
         "separation" in the default preset.
     tol, max_iter : float and int, default=None and 1000
         Largest gradient component, and number of iterations, at which that fit stops. None means
-        3e-4 in the default preset, which halves the iterations at little cost, and 1e-4 in the
+        3e-4 in the default preset, which takes fewer iterations at little cost, and 1e-4 in the
         paper's form and in the rivals.
     max_epochs, batch_size : int, default=100 and 64
         Passes over the data, and samples of a step over all processes.
