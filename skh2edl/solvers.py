@@ -12,21 +12,21 @@ import numpy.typing as npt
 import torch
 from scipy.optimize import line_search
 from sklearn.exceptions import ConvergenceWarning
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from .curvature import Curvature, share_variances
+from .heads import TreeHead
 from .network import Network
 from .penalties import count_features, default_l2, row_penalties
-from .taxonomy import Taxonomy
 
 # Pairs of steps and gradients that L-BFGS remembers: with ten, as in scipy's, a fit takes a sixth
 # more iterations.
 _MEMORY = 25
 
-# What is left late in a fit of how much the loss bends at its beginning: samples are told apart.
-_CURVATURE_LEFT = 0.03
-# How many times as far as another a row may move.
-_MOST_REACH = 1000.0
+# What is taken to be left of how much the loss of the samples bends when nothing is told apart yet.
+# Less than all of it: a direction that seems to bend much is left only slowly.
+_CURVATURE_LEFT = 0.1
 
 # How far the gradient of a new head must fall below its largest before a fit without a tolerance of
 # its own may stop. Where all classes are alike rare it begins below any fixed tolerance.
@@ -108,45 +108,28 @@ def minimize_head(
     objective : list of float
         Value after each iteration.
     """
-    from tqdm.auto import tqdm
-
     head = network.head
     counted = np.flatnonzero(weights > 0)
-    prepared = head.prepare(targets[counted])
+    nodes, weights = targets[counted], weights[counted]
     with torch.no_grad():
         inputs = network.standardized(torch.from_numpy(features[counted]))
-    total = float(weights[counted].sum())
-    share = torch.from_numpy(weights[counted] / total)
     if l2 is None:
         # Whole numbers count like repeated samples; where all weights are small they say how much
         # the samples differ (Kish's effective number), not that there are few.
-        effective = total**2 / np.square(weights[counted]).sum()
+        effective = weights.sum() ** 2 / np.square(weights).sum()
         n_features = count_features(inputs.numpy())
-        l2 = default_l2(n_features, max(total, effective), l2_shape)
-    parameters = [parameter for parameter in head.parameters() if parameter.requires_grad]
-    of_rows = reach = None
+        l2 = default_l2(n_features, max(weights.sum(), effective), l2_shape)
+    penalties, curvature = torch.tensor(l2, dtype=torch.float64), None
     if l2_shape == "separation":
-        tree, nodes = head.segments.taxonomy, targets[counted]
-        penalties = row_penalties(tree, inputs.numpy(), nodes, weights[counted])
-        of_rows = torch.from_numpy(penalties)
-        curvature = _row_curvature(tree, nodes, weights[counted]) + l2 * penalties
-        reach = _reach(parameters, head.linear.weight, curvature)
-
-    def objective() -> Tensor:
-        # In double precision, or rounding of the sum would end the line search early.
-        data_term = (share * head.loss(inputs, prepared, np.inf).double()).sum()
-        squares = head.linear.weight.square()
-        if of_rows is None:
-            return data_term + l2 / 2 * squares.sum(dtype=torch.float64)
-        return data_term + l2 / 2 * (squares.sum(1, dtype=torch.float64) @ of_rows)
+        tree = head.segments.taxonomy
+        penalties = torch.from_numpy(l2 * row_penalties(tree, inputs.numpy(), nodes, weights))
+        of_samples = torch.from_numpy(share_variances(tree, nodes, weights))
+        curvature = Curvature(of_samples.to(inputs), penalties.to(inputs), inputs)
 
     is_new = not bool(head.linear.weight.any())
-    descent = _Descent(parameters, objective, tol, least_fall if is_new else 0.0, reach)
-    with tqdm(total=max_iter, disable=verbose <= 0, unit="iteration") as bar:
-        while not descent.done and len(descent.values) <= max_iter:
-            descent.step()
-            bar.update()
-            bar.set_postfix(objective=f"{descent.values[-1]:.5g}")
+    objective = _Objective(head, inputs, nodes, weights, penalties)
+    descent = _Descent(head, objective, curvature, tol, least_fall if is_new else 0.0)
+    descent.run(max_iter, verbose)
     if not np.isfinite(descent.values[-1]):
         raise FloatingPointError(
             "The objective became NaN or infinite. Check the features for huge values, or raise l2."
@@ -160,35 +143,26 @@ def minimize_head(
     return descent.values[1:] or descent.values
 
 
-def _row_curvature(
-    taxonomy: Taxonomy, targets: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
-    """Return how much the mean loss bends along each row late in a fit, roughly.
+class _Objective:
+    """The weighted mean loss of some samples plus the penalty."""
 
-    At the beginning, when nothing is known, it is p (1 - p) for the share p of the samples below.
-    """
-    below = taxonomy.sum_below(np.bincount(targets, weights, minlength=taxonomy.n_nodes))
-    part = below[taxonomy.decision_children] / weights.sum()
-    curvature: npt.NDArray[np.float64] = _CURVATURE_LEFT * part * (1 - part)
-    return curvature
+    def __init__(
+        self,
+        head: TreeHead,
+        inputs: Tensor,
+        nodes: npt.NDArray[np.int64],
+        weights: npt.NDArray[np.float64],
+        penalties: Tensor,
+    ) -> None:
+        self.head, self.inputs, self.penalties = head, inputs, penalties
+        self.prepared = head.prepare(nodes)
+        self.share = torch.from_numpy(weights / weights.sum())
 
-
-def _reach(
-    parameters: list[nn.Parameter], weight: Tensor, curvature: npt.NDArray[np.float64]
-) -> Tensor:
-    """Return how far each parameter moves along its gradient at first: a row the less it bends.
-
-    No step then has to find out how much the rows differ.
-    """
-    if not curvature.any():
-        # One class and no penalty.
-        curvature = np.ones_like(curvature)
-    reach = 1 / np.maximum(curvature, curvature.max() / _MOST_REACH)
-    of_rows = torch.from_numpy(reach / reach.mean()).to(weight.dtype)
-    of_weight = of_rows.repeat_interleave(weight.shape[1])
-    return torch.cat(
-        [of_weight if each is weight else torch.ones_like(each).flatten() for each in parameters]
-    )
+    def __call__(self) -> Tensor:
+        # In double precision, or rounding of the sum would end the line search early.
+        losses = self.head.loss(self.inputs, self.prepared, np.inf).double()
+        squares = self.head.linear.weight.square().sum(1, dtype=torch.float64)
+        return self.share @ losses + (self.penalties * squares).sum() / 2
 
 
 class _Descent:
@@ -200,24 +174,37 @@ class _Descent:
 
     def __init__(
         self,
-        parameters: list[nn.Parameter],
+        head: TreeHead,
         objective: Callable[[], Tensor],
+        curvature: Curvature | None,
         tol: float,
         least_fall: float,
-        reach: Tensor | None,
     ) -> None:
-        self.parameters = parameters
+        # The rows first: they are what curvature is known of.
+        others = [each for name, each in head.named_parameters() if not name.startswith("linear.")]
+        self.parameters = [head.linear.weight, head.linear.bias]
+        self.parameters += [parameter for parameter in others if parameter.requires_grad]
         self.objective = objective
+        self.curvature = curvature
         self.tol = tol
         self.least_fall = least_fall
         self.steepest = 0.0
-        self.reach = reach
-        self.point = parameters_to_vector(parameters).detach().clone()
+        self.point = parameters_to_vector(self.parameters).detach().clone()
         self.value, self.gradient = self._evaluate(self.point)
         self.values = [self.value]
         # Steps and the changes of the gradient along them, the latest last.
         self.memory: deque[tuple[Tensor, Tensor]] = deque(maxlen=_MEMORY)
         self.done = self._is_flat()
+
+    def run(self, max_iter: int, verbose: int) -> None:
+        """Go down until the gradient is flat, or for as many steps as there may be."""
+        from tqdm.auto import tqdm
+
+        with tqdm(total=max_iter, disable=verbose <= 0, unit="iteration") as bar:
+            while not self.done and len(self.values) <= max_iter:
+                self.step()
+                bar.update()
+                bar.set_postfix(objective=f"{self.values[-1]:.5g}")
 
     def step(self) -> None:
         """Search along one direction, and move to the end of the search."""
@@ -265,7 +252,7 @@ class _Descent:
         """Return minus the gradient times the inverse Hessian, as the memory has it."""
         if not self.memory:
             direction = -self._scaled(self.gradient)
-            return direction / max(float(direction.abs().sum()), 1.0)
+            return direction / self._length(direction)
         # In place: a vector is read often enough here to count.
         direction, shares = -self.gradient, []
         for step, change in reversed(self.memory):
@@ -280,7 +267,25 @@ class _Descent:
         return direction
 
     def _scaled(self, vector: Tensor) -> Tensor:
-        return vector if self.reach is None else vector * self.reach
+        """Divide by the Hessian, as far as it is known without steps."""
+        if self.curvature is None:
+            return vector
+        left = _CURVATURE_LEFT * min(1.0, self.value / self.values[0])
+        rows, bias, others = self._split(vector)
+        rows, bias = self.curvature.solve(rows, bias, left)
+        return torch.cat([rows.flatten(), bias, others / left])
+
+    def _length(self, direction: Tensor) -> float:
+        """Return by what a first step is divided, so that it changes no read-out by much."""
+        if self.curvature is None:
+            return max(float(direction.abs().sum()), 1.0)
+        return max(self.curvature.largest_change(*self._split(direction)[:2]), 1.0)
+
+    def _split(self, vector: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what of a vector belongs to rows, to their biases, and to anything else."""
+        shape = self.parameters[0].shape
+        rows, bias, others = vector.tensor_split([shape.numel(), shape.numel() + shape[0]])
+        return rows.view(shape), bias, others
 
     def _is_flat(self) -> bool:
         steepness = float(self.gradient.abs().max())

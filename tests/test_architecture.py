@@ -52,6 +52,7 @@ ROOMS = (
     "_answers",
     "_wrapping",
     "penalties",
+    "curvature",
     "solvers",
     "batch_statistics",
     "processes",

@@ -209,7 +209,7 @@ def test_rows_that_differ_much_take_no_more_iterations_for_it(monkeypatch):
     tree, X, nodes = drawn((0.0, 1.0), 1.0, n_leaves=30, n_samples=10, n_features=60)
     y = tree.labels(nodes)
     aware = H2EDLClassifier(tree, backbone=None, l2=0.1, tol=1e-5).fit(X, y)
-    monkeypatch.setattr("skh2edl.solvers._reach", lambda *arguments: None)
+    monkeypatch.setattr("skh2edl.solvers.Curvature", lambda *arguments: None)
     unaware = H2EDLClassifier(tree, backbone=None, l2=0.1, tol=1e-5).fit(X, y)
     assert aware.n_iter_ < 0.8 * unaware.n_iter_
     objectives = [clf.history_["objective"][-1] for clf in (aware, unaware)]

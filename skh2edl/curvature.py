@@ -1,0 +1,157 @@
+"""How much the objective of a fit on fixed features bends, roughly, and steps that allow for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from .taxonomy import Taxonomy
+
+# The directions in which features vary most: few are enough, and cost little.
+_N_DIRECTIONS = 32
+# Further ones to find those well, and samples to find them in.
+_OVERSAMPLING = 10
+_MOST_SAMPLES = 8192
+# How many times less than another a parameter is taken to bend at most.
+_LARGEST_RATIO = 1000.0
+# How many times as far as its row a bias moves at most. Free to go where the samples say, it would
+# take the evidence of some class away from everywhere, from where no slope leads back.
+_REACH_OF_BIAS = 10.0
+
+
+class Curvature:
+    """The Hessian of a linear read-out, a block a row: data along few directions, and a penalty.
+
+    A loss of samples bends a row along the covariance of the features, in proportion to p (1 - p)
+    for the share p of the samples below it, and the less the better samples are told apart.
+
+    Parameters
+    ----------
+    of_rows : Tensor of shape (n_rows,)
+        p (1 - p) of each row.
+    penalties : Tensor of shape (n_rows,)
+        Penalty of each row.
+    features : Tensor of shape (n_samples, n_features)
+        As the read-out gets them.
+    """
+
+    def __init__(self, of_rows: Tensor, penalties: Tensor, features: Tensor) -> None:
+        self.of_rows, self.penalties = of_rows, penalties
+        self.directions, self.variances, self.rest = main_directions(features)
+
+    def solve(self, rows: Tensor, bias: Tensor, left: float) -> tuple[Tensor, Tensor]:
+        """Divide gradients of the rows and of their biases by the Hessian.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n_rows, n_features)
+            Gradient of the weights.
+        bias : Tensor of shape (n_rows,)
+            Gradient of the biases, which have no penalty, but do not leave their rows far behind.
+        left : float
+            What is left of how much the loss of the samples bends at the beginning.
+        """
+        bends = left * self.of_rows
+        elsewhere = bends * self.rest + self.penalties
+        # A row that hardly bends must not run away; with one class and no penalty none bends.
+        least = float(elsewhere.max()) / _LARGEST_RATIO or 1.0
+        elsewhere = elsewhere.clamp_(min=least)
+        of_bias = torch.maximum(bends, elsewhere / _REACH_OF_BIAS)
+        elsewhere = elsewhere[:, None]
+        along = torch.outer(bends, self.variances).add_(self.penalties[:, None]).clamp_(min=least)
+        parts = (rows @ self.directions.T).mul_(1 / along - 1 / elsewhere)
+        return (rows / elsewhere).addmm_(parts, self.directions), bias / of_bias
+
+    def largest_change(self, rows: Tensor, bias: Tensor) -> float:
+        """Return the largest root mean square, over samples, by which a read-out would change.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n_rows, n_features)
+            Changes of the weights. Features are taken to be centred.
+        bias : Tensor of shape (n_rows,)
+            Changes of the biases.
+        """
+        along = (rows @ self.directions.T).square_()
+        elsewhere = (rows.square().sum(1) - along.sum(1)).clamp_(min=0.0)
+        squares = torch.addmv(bias.square(), along, self.variances).add_(self.rest * elsewhere)
+        return float(squares.max().sqrt())
+
+
+def share_variances(
+    taxonomy: Taxonomy, targets: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return p (1 - p) for the share p of the samples below each decision.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    targets : ndarray of int64 of shape (n_samples,)
+        Target nodes.
+    weights : ndarray of shape (n_samples,)
+        Weight of each sample, not negative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.curvature import share_variances
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> share_variances(tree, tree.resolve(["lynx", "cat", "dog", "dog"]), np.ones(4))
+    array([0.25  , 0.25  , 0.1875, 0.    ])
+    """
+    below = taxonomy.sum_below(np.bincount(targets, weights, minlength=taxonomy.n_nodes))
+    part = below[taxonomy.decision_children] / weights.sum()
+    variances: npt.NDArray[np.float64] = part * (1 - part)
+    return variances
+
+
+def main_directions(features: Tensor) -> tuple[Tensor, Tensor, float]:
+    """Find the directions in which features vary most, about their origin.
+
+    By two steps of subspace iteration from a fixed start: the same bits every time, and no
+    generator of the caller's moves.
+
+    Parameters
+    ----------
+    features : Tensor of shape (n_samples, n_features)
+        At least one sample.
+
+    Returns
+    -------
+    directions : Tensor of shape (n_directions, n_features)
+        Orthonormal rows.
+    variances : Tensor of shape (n_directions,)
+        Mean square along each, the largest first.
+    rest : float
+        Mean square along any other direction, on average.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from skh2edl.curvature import main_directions
+    >>> directions, variances, rest = main_directions(torch.tensor([[3.0, 0.0], [-3.0, 0.0]]))
+    >>> variances
+    tensor([9., 0.])
+    """
+    # Evenly spaced: files are often in the order of their classes.
+    some = features[:: -(-features.shape[0] // _MOST_SAMPLES)]
+    n_features = features.shape[1]
+    n_directions = min(_N_DIRECTIONS, n_features)
+    fixed = torch.Generator().manual_seed(0)
+    n_tried = min(n_directions + _OVERSAMPLING, n_features)
+    basis = torch.randn(n_features, n_tried, generator=fixed, dtype=some.dtype)
+    for _ in range(2):
+        basis, _ = torch.linalg.qr(some.T @ (some @ basis))
+    parts = some @ basis
+    variances, turn = torch.linalg.eigh(parts.T @ parts / some.shape[0])
+    # eigh begins with the smallest.
+    directions = (basis @ turn).T.flip(0)[:n_directions]
+    variances = variances.flip(0)[:n_directions].clamp(min=0.0)
+    total = float(some.square().sum(dtype=torch.float64)) / some.shape[0]
+    n_others = n_features - n_directions
+    rest = max(0.0, total - float(variances.sum())) / n_others if n_others > 0 else 0.0
+    return directions.contiguous(), variances, rest
