@@ -34,7 +34,7 @@ def bench_finetuning():
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         # Enough steps that the edges of an epoch, where no image is ready yet, count for little.
-        for name, n in (("resnet18", 1024), ("resnet50", 256)):
+        for name, n in (("resnet18", 1024), ("resnet50", 512)):
             arrays = rng.integers(0, 256, (n, 64, 64, 3), dtype=np.uint8)
             for kind, X in (("arrays", arrays), ("JPEG paths", photographs(folder, n, 300))):
                 y = np.array(tree.leaves)[np.arange(n) % 81]
