@@ -14,8 +14,9 @@ _N_DIRECTIONS = 32
 # Further ones to find those well, and samples to find them in.
 _OVERSAMPLING = 10
 _MOST_SAMPLES = 8192
-# How many times less than another a parameter is taken to bend at most.
-_LARGEST_RATIO = 1000.0
+# How many times less than another a row is taken to bend at most, and how many times less elsewhere
+# than along its main directions: more than that, single precision cannot tell the two apart.
+_RATIO_OF_ROWS, _RATIO_OF_DIRECTIONS = 1000.0, 10_000.0
 # How many times as far as its row a bias moves at most. Free to go where the samples say, it would
 # take the evidence of some class away from everywhere, from where no slope leads back.
 _REACH_OF_BIAS = 10.0
@@ -35,14 +36,18 @@ class Curvature:
         Penalty of each row.
     features : Tensor of shape (n_samples, n_features)
         As the read-out gets them.
+    weights : Tensor of shape (n_samples,)
+        Weight of each sample.
     """
 
-    def __init__(self, of_rows: Tensor, penalties: Tensor, features: Tensor) -> None:
+    def __init__(
+        self, of_rows: Tensor, penalties: Tensor, features: Tensor, weights: Tensor
+    ) -> None:
         self.of_rows, self.penalties = of_rows, penalties
-        self.directions, self.variances, self.rest = main_directions(features)
+        self.directions, self.variances, self.rest = main_directions(features, weights)
 
     def solve(self, rows: Tensor, bias: Tensor, left: float) -> tuple[Tensor, Tensor]:
-        """Divide gradients of the rows and of their biases by the Hessian.
+        """Divide gradients of the rows and of their biases by roughly the Hessian.
 
         Parameters
         ----------
@@ -51,18 +56,18 @@ class Curvature:
         bias : Tensor of shape (n_rows,)
             Gradient of the biases, which have no penalty, but do not leave their rows far behind.
         left : float
-            What is left of how much the loss of the samples bends at the beginning.
+            What is left of how much the loss of the samples bends where nothing is told apart.
         """
         bends = left * self.of_rows
+        along = torch.outer(bends, self.variances).add_(self.penalties[:, None])
         elsewhere = bends * self.rest + self.penalties
+        elsewhere = torch.maximum(elsewhere, along.amax(1) / _RATIO_OF_DIRECTIONS)
         # A row that hardly bends must not run away; with one class and no penalty none bends.
-        least = float(elsewhere.max()) / _LARGEST_RATIO or 1.0
-        elsewhere = elsewhere.clamp_(min=least)
+        least = float(elsewhere.max()) / _RATIO_OF_ROWS or 1.0
+        along, elsewhere = along.clamp_(min=least), elsewhere.clamp_(min=least)
         of_bias = torch.maximum(bends, elsewhere / _REACH_OF_BIAS)
-        elsewhere = elsewhere[:, None]
-        along = torch.outer(bends, self.variances).add_(self.penalties[:, None]).clamp_(min=least)
-        parts = (rows @ self.directions.T).mul_(1 / along - 1 / elsewhere)
-        return (rows / elsewhere).addmm_(parts, self.directions), bias / of_bias
+        parts = (rows @ self.directions.T).mul_(1 / along - 1 / elsewhere[:, None])
+        return (rows / elsewhere[:, None]).addmm_(parts, self.directions), bias / of_bias
 
     def largest_change(self, rows: Tensor, bias: Tensor) -> float:
         """Return the largest root mean square, over samples, by which a read-out would change.
@@ -109,7 +114,7 @@ def share_variances(
     return variances
 
 
-def main_directions(features: Tensor) -> tuple[Tensor, Tensor, float]:
+def main_directions(features: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, float]:
     """Find the directions in which features vary most, about their origin.
 
     By two steps of subspace iteration from a fixed start: the same bits every time, and no
@@ -119,6 +124,8 @@ def main_directions(features: Tensor) -> tuple[Tensor, Tensor, float]:
     ----------
     features : Tensor of shape (n_samples, n_features)
         At least one sample.
+    weights : Tensor of shape (n_samples,)
+        Weight of each sample, positive.
 
     Returns
     -------
@@ -133,12 +140,16 @@ def main_directions(features: Tensor) -> tuple[Tensor, Tensor, float]:
     --------
     >>> import torch
     >>> from skh2edl.curvature import main_directions
-    >>> directions, variances, rest = main_directions(torch.tensor([[3.0, 0.0], [-3.0, 0.0]]))
+    >>> X = torch.tensor([[3.0, 0.0], [-3.0, 0.0]])
+    >>> directions, variances, rest = main_directions(X, torch.ones(2))
     >>> variances
     tensor([9., 0.])
     """
     # Evenly spaced: files are often in the order of their classes.
-    some = features[:: -(-features.shape[0] // _MOST_SAMPLES)]
+    every = -(-features.shape[0] // _MOST_SAMPLES)
+    some, weights = features[::every], weights[::every]
+    if weights.min() < weights.max():
+        some = some * (weights / weights.mean()).sqrt().to(some)[:, None]
     n_features = features.shape[1]
     n_directions = min(_N_DIRECTIONS, n_features)
     fixed = torch.Generator().manual_seed(0)
@@ -147,7 +158,13 @@ def main_directions(features: Tensor) -> tuple[Tensor, Tensor, float]:
     for _ in range(2):
         basis, _ = torch.linalg.qr(some.T @ (some @ basis))
     parts = some @ basis
-    variances, turn = torch.linalg.eigh(parts.T @ parts / some.shape[0])
+    squares = parts.T @ parts / some.shape[0]
+    if not squares.isfinite().all():
+        raise FloatingPointError(
+            "The features are so large that their squares become infinite. Scale them first, or "
+            "leave feature_scaling at its default."
+        )
+    variances, turn = torch.linalg.eigh(squares)
     # eigh begins with the smallest.
     directions = (basis @ turn).T.flip(0)[:n_directions]
     variances = variances.flip(0)[:n_directions].clamp(min=0.0)

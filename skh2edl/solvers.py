@@ -24,9 +24,10 @@ from .penalties import count_features, default_l2, row_penalties
 # more iterations.
 _MEMORY = 25
 
-# What is taken to be left of how much the loss of the samples bends when nothing is told apart yet.
-# Less than all of it: a direction that seems to bend much is left only slowly.
-_CURVATURE_LEFT = 0.1
+# What is taken to be left of how much the loss of the samples bends when a fit begins, less than
+# all of it, because a direction that seems to bend much is followed only slowly; and how far that
+# falls, as the objective does.
+_CURVATURE_LEFT, _LEAST_LEFT = 0.1, 1e-4
 
 # How far the gradient of a new head must fall below its largest before a fit without a tolerance of
 # its own may stop. Where all classes are alike rare it begins below any fixed tolerance.
@@ -124,7 +125,9 @@ def minimize_head(
         tree = head.segments.taxonomy
         penalties = torch.from_numpy(l2 * row_penalties(tree, inputs.numpy(), nodes, weights))
         of_samples = torch.from_numpy(share_variances(tree, nodes, weights))
-        curvature = Curvature(of_samples.to(inputs), penalties.to(inputs), inputs)
+        curvature = Curvature(
+            of_samples.to(inputs), penalties.to(inputs), inputs, torch.from_numpy(weights)
+        )
 
     is_new = not bool(head.linear.weight.any())
     objective = _Objective(head, inputs, nodes, weights, penalties)
@@ -270,7 +273,9 @@ class _Descent:
         """Divide by the Hessian, as far as it is known without steps."""
         if self.curvature is None:
             return vector
-        left = _CURVATURE_LEFT * min(1.0, self.value / self.values[0])
+        first = self.values[0]
+        ratio = self.value / first if first > 0 else 1.0
+        left = _CURVATURE_LEFT * min(1.0, max(_LEAST_LEFT, ratio))
         rows, bias, others = self._split(vector)
         rows, bias = self.curvature.solve(rows, bias, left)
         return torch.cat([rows.flatten(), bias, others / left])
