@@ -79,7 +79,7 @@ def minimize_head(
     """Minimise the weighted mean loss plus an L2 penalty of the read-out with L-BFGS.
 
     The objective is ``sum w loss / sum w + l2 / 2 sum share |row|^2``; biases are free. It has no
-    learning rate, draws no random number, and ends with the same bits every time.
+    learning rate, moves no generator of the caller's, and ends with the same bits every time.
 
     Parameters
     ----------

@@ -30,6 +30,8 @@ from turns import balanced_tree, row, take_turns
 HERE = Path(__file__).resolve().parent
 RECORDS = HERE.parents[1] / "docs" / "results" / "records" / "speed"
 TABLE = RECORDS.parents[1] / "speed_table.md"
+# Conditions of what threads help unevenly, and how many each allows.
+THREADS = {"threads as they come": None, "one thread for all": 1}
 
 
 def opinion_head(tree, n_features, read_out):
@@ -129,6 +131,7 @@ def bench_large():
 def bench_search():
     """The best leaf, and the five best, of 64 samples."""
     import torch
+    from threadpoolctl import threadpool_limits
 
     from skh2edl.search import search_leaves
 
@@ -161,14 +164,17 @@ def bench_search():
                     with torch.inference_mode():
                         (chosen @ flat.T).topk(k)
 
-                yield row(
-                    f"top {k} of {n_leaves:,} leaves, {name} (P of the best {best.min():.2g} to "
-                    f"{best.max():.2g})",
-                    "dense read-out and top-k",
-                    target,
-                    take_turns(rival, partial(search_leaves, head, chosen, k)),
-                    better="more",
-                )
+                for condition, limit in THREADS.items():
+                    with threadpool_limits(limit):
+                        seconds = take_turns(rival, partial(search_leaves, head, chosen, k))
+                    yield row(
+                        f"top {k} of {n_leaves:,} leaves, {name} (P of the best {best.min():.2g} "
+                        f"to {best.max():.2g}), {condition}",
+                        "dense read-out and top-k",
+                        target,
+                        seconds,
+                        better="more",
+                    )
 
 
 def bench_fits(features_file):
@@ -210,7 +216,7 @@ def bench_fits(features_file):
         answers = [[part for part in path if part][-1] for path in clf.predict(X_test).tolist()]
         scores["hiclass"] = (level_accuracy(y_test, answers, tree), float("nan"))
 
-    for condition, limit in (("threads as they come", None), ("one thread for all", 1)):
+    for condition, limit in THREADS.items():
         with threadpool_limits(limit):
             for name, rival, target in (
                 ("LogisticRegression", logistic, "≥ 1"),
@@ -263,6 +269,7 @@ def bench_import():
         take_turns(
             lambda: start("import sklearn, torch"),
             lambda: start("import skh2edl; skh2edl.H2EDLClassifier"),
+            repeats=15,
         ),
         note="with the classifier looked up, which is what imports torch",
     )
