@@ -51,3 +51,13 @@ EVIDENCE_SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "softplus_squared": _slope_of_softplus_squared,
     "exp": _slope_of_exp,
 }
+
+
+def overwrite_with_evidence(logits: Tensor, name: str) -> Tensor:
+    """Return what the function of that name returns, faster, from logits that nobody needs again.
+
+    It waits for the device, so it is not for a training step.
+    """
+    if name == "exp" and bool(logits.amax() <= _MAX_EXPONENT):
+        return logits.exp_()
+    return EVIDENCE_FUNCTIONS[name](logits)

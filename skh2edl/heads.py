@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from . import losses
 from .evidence_functions import EVIDENCE_FUNCTIONS as EVIDENCE_FUNCTIONS
-from .evidence_functions import EVIDENCE_SLOPES
+from .evidence_functions import EVIDENCE_SLOPES, overwrite_with_evidence
 from .node_read_out import NodeGroups, cost_by_node, read_nodes
 from .opinion_loss import log_risk_and_divergence, nested_evidence
 from .segments import Block, Paths, TreeSegments
@@ -184,7 +184,7 @@ class TreeHead(nn.Module):
             if block.contiguous is not None:
                 return torch.addmm(bias, block.pick(weight), columns)
             some = block.decision.split(max(1, _MAX_COPIED_WEIGHTS // weight.shape[1]))
-            return torch.cat([weight.index_select(0, rows) @ columns for rows in some]) + bias
+            return torch.cat([weight.index_select(0, rows) @ columns for rows in some]).add_(bias)
 
     def prepare(self, targets: npt.ArrayLike) -> Targets:
         """Turn target nodes into what :meth:`loss` reads, before anything is on a device.
@@ -319,9 +319,9 @@ class SoftmaxTreeHead(TreeHead):
         """Return log P of each leaf in tree order: (n, n_leaves)."""
         return self.segments.sum_to_leaves(self.segments.log_softmax(self.read_out(features)))
 
-    def log_conditional_of(self, features: Tensor, block: Block) -> Tensor:
-        """Return log p of some decisions for all samples: (n_rows, n)."""
-        return block.log_softmax(self.block_logits(features, block))
+    def log_shares_of(self, features: Tensor, block: Block) -> tuple[Tensor, Tensor]:
+        """Return what each of some decisions weighs, and all of a node together, in logs."""
+        return block.log_shares(self.block_logits(features, block))
 
     def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
         """Return the loss of each sample."""
@@ -517,13 +517,15 @@ class OpinionTreeHead(EvidentialHead):
         prior_weight = self.prior_weight.index_select(0, paths.node)
         return self.base_rate.index_select(0, paths.decision) * paths.spread(prior_weight)
 
-    def log_conditional_of(self, features: Tensor, block: Block) -> Tensor:
-        """Return log p of some decisions for all samples: (n_rows, n)."""
-        evidence = self.to_evidence(self.block_logits(features, block))
+    def log_shares_of(self, features: Tensor, block: Block) -> tuple[Tensor, Tensor]:
+        """Return what each of some decisions weighs, and all of a node together, in logs."""
+        logits = self.block_logits(features, block)
+        evidence = overwrite_with_evidence(logits, self.evidence_name)
         prior = block.pick(self.base_rate) * block.spread(self.prior_weight[block.node])
-        reported = block.spread(self.supervised[block.node]).to(evidence.dtype)
-        alpha = torch.addcmul(prior[:, None], evidence, reported[:, None])
-        return alpha.log() - block.spread(block.node_sum(alpha).log())
+        scale = block.spread(self.supervised[block.node] * self.log_scale.exp())
+        alpha = torch.addcmul(prior[:, None], evidence, scale[:, None])
+        total = block.node_sum(alpha).log_()
+        return alpha.log_(), total
 
     def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
         """Return the loss of each sample."""

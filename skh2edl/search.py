@@ -41,8 +41,11 @@ class SearchableHead(Protocol):
     segments: TreeSegments
     linear: nn.Linear
 
-    def log_conditional_of(self, features: Tensor, block: Block) -> Tensor:
-        """Return log p of some decisions for all samples."""
+    def log_shares_of(self, features: Tensor, block: Block) -> tuple[Tensor, Tensor]:
+        """Return what each of some decisions weighs, and all of a node together, in logs.
+
+        Rows of decisions and rows of nodes, with a column for each sample.
+        """
 
 
 @torch.inference_mode()
@@ -157,7 +160,7 @@ class _Search:
             return self._read(nodes, keep)
         old, new = _select(nodes, known), _select(nodes, ~known)
         block = self.segments.block(old[0])
-        below = [self._sort_out(old, block, self.kept.read(block))]
+        below = [self._sort_out(block, self.kept.read(block).add_(block.spread(old[1])))]
         if new[0].numel():
             below.append(self._read(new, keep))
         position, log_p = (torch.cat(parts) for parts in zip(*below, strict=True))
@@ -165,23 +168,26 @@ class _Search:
 
     def _read(self, nodes: _Nodes, keep: bool) -> _Nodes:
         block = self.segments.block(nodes[0])
-        log_conditional = self.head.log_conditional_of(self.features, block)
+        share, total = self.head.log_shares_of(self.features, block)
         if keep:
-            self.kept.keep(block, log_conditional)
-        return self._sort_out(nodes, block, log_conditional)
+            self.kept.keep(block, share - block.spread(total))
+        return self._sort_out(block, share.add_(block.spread(nodes[1] - total)))
 
-    def _sort_out(self, nodes: _Nodes, block: Block, log_conditional: Tensor) -> _Nodes:
-        """Note the leaves among the children of nodes, return the others."""
-        log_p = log_conditional + block.spread(nodes[1])
+    def _sort_out(self, block: Block, log_p: Tensor) -> _Nodes:
+        """Note the leaves among the decisions, return the other nodes."""
         child = self.segments.below.index_select(0, block.decision)
-        child, log_p = _select((child, log_p), (log_p - self.found[-1]).amax(1) >= 0)
-        is_leaf = child < self.n_leaves
-        self._note(*_select((child, log_p), is_leaf))
-        child, log_p = _select((child, log_p), ~is_leaf)
+        above = (log_p - self.found[-1]).amax(1)
+        is_better, is_leaf = above > 0, child < self.n_leaves
+        # Of leaves that are equally probable the first ones count.
+        may_count = is_better | ((above == 0) & (child < self.leaves[-1].max()))
+        self._note(*_select((child, log_p), may_count & is_leaf))
+        child, log_p = _select((child, log_p), is_better & ~is_leaf)
         return self.n_nodes - 1 - child, log_p
 
     def _note(self, leaf: Tensor, log_p: Tensor) -> None:
         """Keep the k best leaves of each sample."""
+        if not leaf.numel():
+            return
         worst, column = self.found[-1], leaf[:, None]
         better = (log_p > worst) | ((log_p == worst) & (column < self.leaves[-1]))
         some = better.any(1).nonzero().squeeze(1)

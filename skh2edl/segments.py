@@ -407,12 +407,12 @@ class Block:
     def node_sum(self, values: Tensor) -> Tensor:
         """Add up the rows of each node."""
         total = values.new_zeros(self.node.shape[0], values.shape[1])
-        return total.index_add(0, self.segment, values)
+        return total.index_add_(0, self.segment, values)
 
-    def log_softmax(self, logits: Tensor) -> Tensor:
-        """Normalise the rows of each node to a distribution, in logs."""
+    def log_shares(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits below those of their node's largest, and the log of what they add up to."""
         highest = logits.new_full((self.node.shape[0], logits.shape[1]), -torch.inf)
         index = self.segment[:, None].expand_as(logits)
         highest = highest.scatter_reduce(0, index, logits, "amax")
         shifted = logits - self.spread(highest)
-        return shifted - self.spread(self.node_sum(shifted.exp()).log())
+        return shifted, self.node_sum(shifted.exp()).log()

@@ -120,13 +120,13 @@ def test_no_samples_have_no_leaves():
 def rows_read(monkeypatch):
     """The number of decisions in each reading."""
     rows = []
-    read = SoftmaxTreeHead.log_conditional_of
+    read = SoftmaxTreeHead.log_shares_of
 
     def count(head, features, block):
         rows.append(len(block.decision))
         return read(head, features, block)
 
-    monkeypatch.setattr(SoftmaxTreeHead, "log_conditional_of", count)
+    monkeypatch.setattr(SoftmaxTreeHead, "log_shares_of", count)
     return rows
 
 
