@@ -136,8 +136,10 @@ def bench_search():
 
     from skh2edl.search import search_leaves
 
-    for n_leaves, n_features in ((100_000, 2048), (1_000_000, 256)):
-        tree = balanced_tree(n_leaves, 12)
+    sizes = [(100_000, 12, 2048), (1_000_000, 12, 256)]
+    # A binary tree has the most decisions for its leaves: twice as many.
+    for n_leaves, n_levels, n_features in [*sizes, (2**20, 20, 256)]:
+        tree = balanced_tree(n_leaves, n_levels)
         head = opinion_head(tree, n_features, "nodes").eval()
         pool = torch.randn(512, n_features, generator=torch.Generator().manual_seed(0))
         flat = torch.randn(n_leaves, n_features, generator=torch.Generator().manual_seed(1))
@@ -169,7 +171,7 @@ def bench_search():
                     with threadpool_limits(limit):
                         seconds = take_turns(rival, partial(search_leaves, head, chosen, k))
                     yield row(
-                        f"top {k} of {n_leaves:,} leaves, {name} (P of the best {best.min():.2g} "
+                        f"top {k} of {n_leaves:,} leaves, {n_levels} levels, {name} (P of the best {best.min():.2g} "
                         f"to {best.max():.2g}), {condition}",
                         "dense read-out and top-k",
                         target,
