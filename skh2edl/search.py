@@ -197,12 +197,16 @@ class _Search:
         some = better.any(1).nonzero().squeeze(1)
         if not some.numel():
             return
-        better, column, log_p = better[some], column[some], log_p[some]
-        log_p = torch.cat([self.found, log_p.where(better, self.lowest)])
-        leaves, order = torch.cat([self.leaves, column.where(better, self.n_leaves)]).sort(
-            dim=0, stable=True
-        )
-        log_p = log_p.gather(0, order)
+        # In tree order, which a stable sort leaves to equally probable ones.
+        leaf, order = leaf[some].sort()
+        some = some[order]
+        log_p = log_p[some].masked_fill_(~better[some], self.lowest)
+        log_p, order = log_p.sort(dim=0, descending=True, stable=True)
+        log_p, leaves = log_p[: self.k], leaf[order[: self.k]]
+        leaves = leaves.masked_fill_(log_p == self.lowest, self.n_leaves)
+        # The best of them among those found before.
+        leaves, order = torch.cat([self.leaves, leaves]).sort(dim=0, stable=True)
+        log_p = torch.cat([self.found, log_p]).gather(0, order)
         # A leaf found when looking ahead is met again.
         log_p[1:].masked_fill_(leaves[1:] == leaves[:-1], self.lowest)
         log_p, order = log_p.sort(dim=0, descending=True, stable=True)

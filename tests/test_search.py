@@ -16,13 +16,19 @@ from skh2edl.search import search_leaves
 N_FEATURES = 3
 
 
-def random_head(tree, seed, spread, opinions):
+# What a head with opinions counts as evidence; None is a head without.
+HEADS = [None, "softplus", "exp"]
+
+
+def random_head(tree, seed, spread, evidence):
     rng = np.random.default_rng(seed)
     fan_out = np.diff(tree.decision_offsets)
-    if opinions:
+    if evidence is not None:
         supervised = rng.random(tree.n_branching) < 0.8
         base_rate = (1 / fan_out)[tree.decision_nodes]
-        head = OpinionTreeHead(tree, N_FEATURES, base_rate, fan_out * 1.0, supervised)
+        head = OpinionTreeHead(
+            tree, N_FEATURES, base_rate, fan_out * 1.0, supervised, evidence=evidence
+        )
     else:
         head = SoftmaxTreeHead(tree, N_FEATURES)
     with torch.no_grad():
@@ -51,7 +57,7 @@ def way(request, monkeypatch):
     monkeypatch.setattr("skh2edl.heads._MAX_COPIED_WEIGHTS", 4 * N_FEATURES)
 
 
-@pytest.mark.parametrize("opinions", [False, True])
+@pytest.mark.parametrize("evidence", HEADS)
 @pytest.mark.usefixtures("way")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
@@ -62,9 +68,9 @@ def way(request, monkeypatch):
 )
 @torch.inference_mode()
 def test_the_search_finds_the_leaves_that_reading_all_of_them_finds(
-    opinions, tree, seed, spread, k
+    evidence, tree, seed, spread, k
 ):
-    head, features = random_head(tree, seed, spread, opinions)
+    head, features = random_head(tree, seed, spread, evidence)
     leaves, log_probability = search_leaves(head, features, k)
     everything = head.leaf_log_probability(features).numpy()
     k = min(k, tree.n_leaves)
@@ -95,14 +101,14 @@ def test_equal_leaves_of_several_depths_come_in_tree_order():
     assert [tree.leaves[leaf] for leaf in leaves[0]] == ["a1", "a2", "b1"]
 
 
-@pytest.mark.parametrize("opinions", [False, True])
+@pytest.mark.parametrize("evidence", HEADS)
 @pytest.mark.parametrize("spread", [0.05, 1.0, 20.0])
 @torch.inference_mode()
-def test_a_large_tree_in_single_precision_is_searched_as_the_dense_answer_says(opinions, spread):
+def test_a_large_tree_in_single_precision_is_searched_as_the_dense_answer_says(evidence, spread):
     names = [f"{a}-{b}-{c}" for a in range(20) for b in range(20) for c in range(20)]
     paths = [["root", name.split("-")[0], name.rsplit("-", 1)[0], name] for name in names]
     tree = Taxonomy.from_parents({child: above for p in paths for above, child in pairwise(p)})
-    head, features = random_head(tree, 0, spread, opinions)
+    head, features = random_head(tree, 0, spread, evidence)
     head, features = head.float(), features.float()
     leaves, log_probability = search_leaves(head, features, 3)
     best = head.leaf_log_probability(features).topk(3)

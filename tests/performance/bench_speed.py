@@ -171,8 +171,8 @@ def bench_search():
                     with threadpool_limits(limit):
                         seconds = take_turns(rival, partial(search_leaves, head, chosen, k))
                     yield row(
-                        f"top {k} of {n_leaves:,} leaves, {n_levels} levels, {name} (P of the best {best.min():.2g} "
-                        f"to {best.max():.2g}), {condition}",
+                        f"top {k} of {n_leaves:,} leaves, {n_levels} levels, {name} (P of the "
+                        f"best {best.min():.2g} to {best.max():.2g}), {condition}",
                         "dense read-out and top-k",
                         target,
                         seconds,
