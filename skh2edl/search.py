@@ -44,7 +44,8 @@ class SearchableHead(Protocol):
     def log_shares_of(self, features: Tensor, block: Block) -> tuple[Tensor, Tensor]:
         """Return what each of some decisions weighs, and all of a node together, in logs.
 
-        Rows of decisions and rows of nodes, with a column for each sample.
+        Rows of decisions, which may be overwritten, and rows of nodes, with a column for each
+        sample.
         """
 
 
@@ -172,9 +173,11 @@ class _Search:
     def _read(self, nodes: _Nodes, keep: bool) -> _Nodes:
         block = self.segments.block(nodes[0])
         share, total = self.head.log_shares_of(self.features, block)
+        # Not the way above less the total first: leaves that are alike have to stay alike.
+        log_conditional = share.sub_(block.spread(total))
         if keep:
-            self.kept.keep(block, share - block.spread(total))
-        return self._sort_out(block, share.add_(block.spread(nodes[1] - total)))
+            self.kept.keep(block, log_conditional.clone())
+        return self._sort_out(block, log_conditional.add_(block.spread(nodes[1])))
 
     def _sort_out(self, block: Block, log_p: Tensor) -> _Nodes:
         """Note the leaves among the decisions, return the other nodes."""
@@ -224,7 +227,7 @@ class _Kept:
         self.n_rows = 0
 
     def keep(self, block: Block, log_conditional: Tensor) -> None:
-        """Keep log p of the decisions of nodes that are not known yet."""
+        """Keep log p of the decisions of nodes."""
         n_rows = log_conditional.shape[0]
         if self.n_rows + n_rows > _MAX_KEPT:
             return

@@ -410,7 +410,7 @@ class Block:
         return total.index_add_(0, self.segment, values)
 
     def log_shares(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits below those of their node's largest, and the log of what they add up to."""
+        """Return logits less their node's largest, and the log of what they add up to."""
         highest = logits.new_full((self.node.shape[0], logits.shape[1]), -torch.inf)
         index = self.segment[:, None].expand_as(logits)
         highest = highest.scatter_reduce(0, index, logits, "amax")

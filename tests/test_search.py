@@ -17,7 +17,7 @@ N_FEATURES = 3
 
 
 # What a head with opinions counts as evidence; None is a head without.
-HEADS = [None, "softplus", "exp"]
+HEADS = [None, "softplus", "softplus_squared", "exp"]
 
 
 def random_head(tree, seed, spread, evidence):
@@ -27,7 +27,13 @@ def random_head(tree, seed, spread, evidence):
         supervised = rng.random(tree.n_branching) < 0.8
         base_rate = (1 / fan_out)[tree.decision_nodes]
         head = OpinionTreeHead(
-            tree, N_FEATURES, base_rate, fan_out * 1.0, supervised, evidence=evidence
+            tree,
+            N_FEATURES,
+            base_rate,
+            fan_out * 1.0,
+            supervised,
+            evidence=evidence,
+            evidence_scale=3,
         )
     else:
         head = SoftmaxTreeHead(tree, N_FEATURES)
@@ -99,6 +105,23 @@ def test_equal_leaves_of_several_depths_come_in_tree_order():
     tree = Taxonomy.from_nested({"a": {"only": ["a1", "a2"]}, "b": ["b1", "b2"]})
     leaves, _ = search_leaves(SoftmaxTreeHead(tree, 1), torch.zeros(1, 1), 3)
     assert [tree.leaves[leaf] for leaf in leaves[0]] == ["a1", "a2", "b1"]
+
+
+def test_leaves_without_evidence_come_in_tree_order_by_ways_of_any_fan_out():
+    # 2 x 3 x 4 leaves, and 2 x 4 x 3: the same factors in another order.
+    nested = {"a": (3, 4), "b": (4, 3)}
+    tree = Taxonomy.from_nested(
+        {
+            top: {f"{top}{i}": [f"{top}{i}{j}" for j in range(inner)] for i in range(outer)}
+            for top, (outer, inner) in nested.items()
+        }
+    )
+    base_rate = (1 / np.diff(tree.decision_offsets))[tree.decision_nodes]
+    supervised = np.zeros(tree.n_branching, dtype=bool)
+    head = OpinionTreeHead(tree, 1, base_rate, np.full(tree.n_branching, 2.0), supervised)
+    features = torch.zeros(1, 1, dtype=torch.float64)
+    leaves, _ = search_leaves(head.double().eval(), features, tree.n_leaves)
+    np.testing.assert_array_equal(leaves, [range(24)])
 
 
 @pytest.mark.parametrize("evidence", HEADS)
