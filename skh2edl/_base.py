@@ -37,6 +37,7 @@ from .feature_cache import frozen_features
 from .heads import TreeHead
 from .images import image_source, make_transform
 from .network import Network
+from .penalty_metric import L2_METRICS
 from .persistence import save_model
 from .samples import FeatureSamples, ImageSamples, Output, Samples
 from .search import search_leaves
@@ -75,6 +76,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         "feature_scaling": [StrOptions({"global", "feature"}), None],
         "solver": [StrOptions({"auto", "lbfgs", "adamw"})],
         "l2": [Interval(Real, 0, None, closed="left"), None],
+        "l2_metric": [StrOptions(set(L2_METRICS))],
         "tol": [Interval(Real, 0, None, closed="left"), None],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
@@ -286,6 +288,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             weight,
             l2=self.l2,
             l2_shape=self._penalty_shape(),
+            l2_metric=self.l2_metric,
             max_iter=self.max_iter,
             tol=self._tolerance(),
             least_fall=LEAST_FALL if self.tol is None else 0.0,

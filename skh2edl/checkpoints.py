@@ -29,6 +29,7 @@ PARAMETERS_THAT_MAY_DIFFER = {
     # Of a quasi-Newton fit, which has no checkpoints.
     "l2",
     "l2_shape",
+    "l2_metric",
     "tol",
     "max_iter",
 }

@@ -140,6 +140,11 @@ class H2EDLClassifier(TreeClassifier):
         depth differ in the training samples, compared with samples of one class, the larger; more
         at the end of a way than at its beginning, and with few siblings than with many. None means
         "separation" in the default preset.
+    l2_metric : {"identity", "within"}, default="identity"
+        What the square of a row of the read-out is. "identity": that of its weights. "within": for
+        a fifth, what the row makes of the differences between training samples of one class, so
+        that it costs more to read features in which a class is many things. It takes a matrix of
+        features by features, and was better than "identity" on every set of features tried.
     tol, max_iter : float and int, default=None and 1000
         Largest gradient component, and number of iterations, at which that fit stops. None means
         3e-4 in the default preset, which takes fewer iterations at little cost, and 1e-4 in the
@@ -285,6 +290,7 @@ class H2EDLClassifier(TreeClassifier):
         solver: str = "auto",
         l2: float | None = None,
         l2_shape: str | None = None,
+        l2_metric: str = "identity",
         tol: float | None = None,
         max_iter: int = 1000,
         max_epochs: int = 100,
@@ -339,6 +345,7 @@ class H2EDLClassifier(TreeClassifier):
         self.solver = solver
         self.l2 = l2
         self.l2_shape = l2_shape
+        self.l2_metric = l2_metric
         self.tol = tol
         self.max_iter = max_iter
         self.max_epochs = max_epochs

@@ -141,13 +141,10 @@ def variances(
     between : ndarray of shape (n_depths,)
         Mean over features and all siblings of a depth, which is counted in decisions.
     """
-    decision = taxonomy.last_decision[targets]
     n_above = decisions_above(taxonomy)
     n_depths = int(n_above.max(initial=0)) + 1
-    counted = (decision >= 0) & (weights > 0)
-    is_end = _ends(taxonomy, np.bincount(decision[counted], minlength=n_above.size) > 0)
-    rows = np.flatnonzero(counted & is_end[decision])
-    weight = np.bincount(decision[rows], weights[rows], minlength=n_above.size)
+    rows, label = samples_of_classes(taxonomy, targets, weights)
+    weight = np.bincount(label, weights[rows], minlength=n_above.size)
     total_weight = weight.sum()
     if total_weight == 0:
         return 1.0, np.ones(n_depths)
@@ -155,12 +152,12 @@ def variances(
     # In the precision of the features, of which there may be many.
     precision = np.result_type(features.dtype, np.float32)
     centred = features - np.average(features, axis=0, weights=weights).astype(precision)
-    share = (weights[rows] / weight[decision[rows]]).astype(precision)
-    means = csr_array((share, (decision[rows], rows)), (n_above.size, len(features))) @ centred
+    share = (weights[rows] / weight[label]).astype(precision)
+    means = csr_array((share, (label, rows)), (n_above.size, len(features))) @ centred
     squares = (weights[rows] / total_weight).astype(precision) @ np.square(centred[rows])
     within = float(squares.sum() - weight @ np.square(means).sum(1) / total_weight)
 
-    known = is_end.copy()
+    known = weight > 0
     spread, freedom = np.zeros(n_depths), np.zeros(n_depths)
     for depth in reversed(range(n_depths)):
         siblings = np.flatnonzero(known & (n_above == depth))
@@ -186,15 +183,31 @@ def variances(
     return within, np.maximum(between, _LEAST_BETWEEN * whole) / n_features
 
 
-def _ends(taxonomy: Taxonomy, has_label: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Tell which decisions have labels of their own and none below."""
+def samples_of_classes(
+    taxonomy: Taxonomy, targets: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the samples whose label no other label refines, and the last decision of each.
+
+    Parameters
+    ----------
+    taxonomy, targets, weights
+        As in :func:`row_penalties`; a sample of weight 0 is none.
+
+    Returns
+    -------
+    rows, decision : ndarray of int64 of shape (n_rows,)
+    """
+    decision = taxonomy.last_decision[targets]
+    counted = (decision >= 0) & (weights > 0)
+    has_label = np.bincount(decision[counted], minlength=taxonomy.n_decisions) > 0
     is_refined = np.zeros_like(has_label)
     above = taxonomy.parent_decision[has_label]
     while above.size:
         above = np.unique(above[above >= 0])
         is_refined[above] = True
         above = taxonomy.parent_decision[above]
-    return has_label & ~is_refined
+    rows = np.flatnonzero(counted & ~is_refined[decision])
+    return rows, decision[rows]
 
 
 def decisions_above(taxonomy: Taxonomy) -> npt.NDArray[np.int64]:

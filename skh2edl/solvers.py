@@ -19,6 +19,7 @@ from .curvature import Curvature, share_variances
 from .heads import TreeHead
 from .network import Network
 from .penalties import count_features, default_l2, row_penalties
+from .penalty_metric import WithinMetric
 
 # Pairs of steps and gradients that L-BFGS remembers: with ten, as in scipy's, a fit takes a sixth
 # more iterations.
@@ -71,6 +72,7 @@ def minimize_head(
     *,
     l2: float | None = None,
     l2_shape: str = "uniform",
+    l2_metric: str = "identity",
     max_iter: int,
     tol: float,
     least_fall: float = 0.0,
@@ -78,8 +80,9 @@ def minimize_head(
 ) -> list[float]:
     """Minimise the weighted mean loss plus an L2 penalty of the read-out with L-BFGS.
 
-    The objective is ``sum w loss / sum w + l2 / 2 sum share |row|^2``; biases are free. It has no
-    learning rate, moves no generator of the caller's, and ends with the same bits every time.
+    The objective is ``sum w loss / sum w + l2 / 2 sum share |row|^2``, with the squares of rows by
+    the metric; biases are free. It has no learning rate, moves no generator of the caller's, and
+    ends with the same bits every time.
 
     Parameters
     ----------
@@ -95,6 +98,8 @@ def minimize_head(
         Strength of the penalty; None means that of :func:`default_l2`.
     l2_shape : {"uniform", "separation"}, default="uniform"
         Share of each row in it: 1, or that of :func:`row_penalties`.
+    l2_metric : {"identity", "within"}, default="identity"
+        What the square of a row is: that of its weights, or the one of :class:`WithinMetric`.
     max_iter : int
         Iterations at most.
     tol : float
@@ -114,6 +119,12 @@ def minimize_head(
     nodes, weights = targets[counted], weights[counted]
     with torch.no_grad():
         inputs = network.standardized(torch.from_numpy(features[counted]))
+    metric = None
+    if l2_metric == "within" and bool(inputs.any()):
+        metric = WithinMetric(head.segments.taxonomy, inputs, nodes, weights)
+        inputs = metric.features(inputs)
+        with torch.no_grad():
+            head.linear.weight.copy_(metric.rows(head.linear.weight))
     if l2 is None:
         # Whole numbers count like repeated samples; where all weights are small they say how much
         # the samples differ (Kish's effective number), not that there are few.
@@ -133,6 +144,9 @@ def minimize_head(
     objective = _Objective(head, inputs, nodes, weights, penalties)
     descent = _Descent(head, objective, curvature, tol, least_fall if is_new else 0.0)
     descent.run(max_iter, verbose)
+    if metric is not None:
+        with torch.no_grad():
+            head.linear.weight.copy_(metric.rows_back(head.linear.weight))
     if not np.isfinite(descent.values[-1]):
         raise FloatingPointError(
             "The objective became NaN or infinite. Check the features for huge values, or raise l2."

@@ -1,0 +1,104 @@
+"""The metric of an L2 penalty: what a row costs that tells samples of one class apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from .penalties import samples_of_classes
+from .taxonomy import Taxonomy
+
+L2_METRICS = ("identity", "within")
+
+# The part of the identity in the metric: what validation images of four sets of features chose.
+_SHRINKAGE = 0.8
+
+
+class WithinMetric:
+    """Coordinates in which the metric of the classes is the identity.
+
+    The square of a row w is ``w' A w`` with ``A = c (0.2 S + 0.8 I)``, where S is the covariance of
+    the features within classes, of mean variance one. The number c leaves the features' mean square
+    what it is. With A = L L' a row is L' w in the new coordinates, a feature x is L^-1 x, and their
+    product is what it was.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    inputs : Tensor of shape (n_samples, n_features)
+        What the read-out gets, not all of it zero.
+    targets : ndarray of int64 of shape (n_samples,)
+        Target nodes. Samples of a label that others refine are of no class here.
+    weights : ndarray of shape (n_samples,)
+        Weight of each sample, not negative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import torch
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.penalty_metric import WithinMetric
+    >>> tree = Taxonomy.flat(["lynx", "puma"])
+    >>> X = torch.tensor([[3.0, 2.0], [3.0, -2.0], [-3.0, 2.0], [-3.0, -2.0]])
+    >>> metric = WithinMetric(tree, X, tree.resolve(["lynx", "lynx", "puma", "puma"]), np.ones(4))
+    >>> row = metric.rows(torch.tensor([[1.0, 1.0]]))
+    >>> row.square().round(decimals=2)  # the second feature varies within classes alone
+    tensor([[0.9000, 1.3500]])
+    >>> (metric.features(X) @ row.T).round(decimals=2).T
+    tensor([[ 5.,  1., -1., -5.]])
+    """
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy,
+        inputs: Tensor,
+        targets: npt.NDArray[np.int64],
+        weights: npt.NDArray[np.float64],
+    ) -> None:
+        metric = torch.eye(inputs.shape[1], dtype=inputs.dtype)
+        covariance = _covariance_within(taxonomy, inputs, targets, weights)
+        mean_variance = covariance.diagonal().mean()
+        if mean_variance > 0:
+            metric = metric.mul_(_SHRINKAGE).add_(
+                covariance, alpha=(1 - _SHRINKAGE) / float(mean_variance)
+            )
+        self.factor = torch.linalg.cholesky(metric)
+        share = torch.from_numpy(weights / weights.sum()).to(inputs)
+        before, after = (share @ each.square().sum(1) for each in (inputs, self.features(inputs)))
+        self.factor *= (after / before).sqrt()
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """Return features in the new coordinates: (n, n_features)."""
+        columns = torch.linalg.solve_triangular(self.factor, inputs.T, upper=False)
+        return columns.T.contiguous()
+
+    def rows(self, weight: Tensor) -> Tensor:
+        """Return rows of a read-out in the new coordinates: (n_rows, n_features)."""
+        return weight @ self.factor
+
+    def rows_back(self, weight: Tensor) -> Tensor:
+        """Return rows of the new coordinates in the old ones: (n_rows, n_features)."""
+        return torch.linalg.solve_triangular(self.factor, weight, upper=False, left=False)
+
+
+def _covariance_within(
+    taxonomy: Taxonomy,
+    inputs: Tensor,
+    targets: npt.NDArray[np.int64],
+    weights: npt.NDArray[np.float64],
+) -> Tensor:
+    """Return the covariance of features around the means of their classes, up to a factor."""
+    rows, label = samples_of_classes(taxonomy, targets, weights)
+    place = torch.from_numpy(np.unique(label, return_inverse=True)[1])
+    weight = torch.from_numpy(weights[rows]).to(inputs)
+    own = inputs[torch.from_numpy(rows)]
+    n_classes = int(place.max()) + 1 if place.numel() else 0
+    total = inputs.new_zeros(n_classes).index_add_(0, place, weight)
+    means = inputs.new_zeros(n_classes, inputs.shape[1])
+    means.index_add_(0, place, own * weight[:, None]).div_(total[:, None])
+    # The root of the weight on both sides, so that the product is symmetric to the last bit.
+    around = (own - means[place]).mul_(weight.sqrt()[:, None])
+    return around.T @ around
