@@ -75,14 +75,17 @@ def test_the_grid_of_the_glyphs_is_complete():
     assert done == {experiment.name for experiment in preset_experiments("glyphs", "study")}
 
 
-def test_the_table_of_penalties_is_what_its_lines_give():
-    script = STUDIES / "penalty_shape.py"
-    code = f"import runpy; study = runpy.run_path({str(script)!r}); "
-    code += "print(study['make_table'](study['read_lines']()), end='')"
+@pytest.mark.parametrize("name", ["penalty_shape", "penalty_metric"])
+def test_the_table_of_a_study_of_penalties_is_what_its_lines_give(name):
+    code = f"import {name} as study; print(study.make_table(study.read_lines()), end='')"
     made = subprocess.run(
-        [sys.executable, "-X", "utf8", "-c", code], check=True, capture_output=True, text=True
+        [sys.executable, "-X", "utf8", "-c", code],
+        check=True,
+        capture_output=True,
+        encoding="utf-8",
+        cwd=STUDIES,
     )
-    assert made.stdout == (STUDIES / "penalty_shape_tables.md").read_text(encoding="utf-8")
+    assert made.stdout == (STUDIES / f"{name}_tables.md").read_text(encoding="utf-8")
 
 
 def test_the_main_table_has_every_method_and_every_method_the_same_choices():

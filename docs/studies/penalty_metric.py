@@ -1,0 +1,158 @@
+"""What squares of weights are: ``python docs/studies/penalty_metric.py run GROCERY WEIGHTS``.
+
+GROCERY and WEIGHTS are what ``penalty_shape.py`` asks for. Each fit is one line of
+``penalty_metric.jsonl``, and a run that was interrupted goes on where it stopped. Of the
+cross-entropies the penalty is chosen by the NLL of the validation images after a temperature;
+H2EDL has no temperature, and its own penalty or one chosen in the same way. ``table`` writes
+``penalty_metric_tables.md`` from the lines.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+from penalty_shape import DATASETS, NETWORKS, SEEDS
+
+HERE = Path(__file__).resolve().parent
+LINES = HERE / "penalty_metric.jsonl"
+TABLE = HERE / "penalty_metric_tables.md"
+METRICS = ("identity", "within")
+# Method -> its penalties: of H2EDL for one sample and 1,280 features, of the others as they are.
+STRENGTHS = {
+    "H2EDL": (4, 12, 36, 108),
+    "Flat-CE": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
+    "Hier-CE": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
+}
+_DEFAULT = 12
+SCORES = ("accuracy", "ece", "nll", "kept")
+
+
+def fits():
+    """List the fits of one set of features and seed: method, metric, strength."""
+    return [
+        (method, metric, l2)
+        for method, strengths in STRENGTHS.items()
+        for metric in METRICS
+        for l2 in strengths
+    ]
+
+
+def fit_all(grocery, weights, cache):
+    """Fit what has no line yet."""
+    import torch
+    from sklearn.frozen import FrozenEstimator
+
+    from skh2edl import (
+        CalibratedTreeClassifier,
+        FlatCEClassifier,
+        H2EDLClassifier,
+        HierCEClassifier,
+        metrics,
+    )
+    from skh2edl.benchmark import Experiment, frozen_features_of, load_dataset
+    from skh2edl.benchmark.running import training_rows
+
+    torch.set_num_threads(1)
+    classes = {"H2EDL": H2EDLClassifier, "Flat-CE": FlatCEClassifier, "Hier-CE": HierCEClassifier}
+    done = {tuple(line["fit"]) for line in read_lines()}
+    for dataset in DATASETS:
+        data = load_dataset(dataset, grocery, preset="study")
+        parts = {part: np.flatnonzero(data.split == part) for part in ("train", "val", "test")}
+        for network, stem in NETWORKS.items():
+            features = frozen_features_of(
+                data, network, weights=Path(weights) / f"{stem}.safetensors", cache=cache
+            )
+            for seed in SEEDS:
+                experiment = Experiment(
+                    dataset, "H2EDL", "H2EDLClassifier", seed=seed, train_share=0.9
+                )
+                rows = training_rows(experiment, data, parts["train"])
+                for method, metric, l2 in fits():
+                    name = [dataset, network, seed, method, metric, l2]
+                    if tuple(name) in done:
+                        continue
+                    strength = l2
+                    if method == "H2EDL":
+                        strength = l2 * max(1.0, features.shape[1] / 1280) / len(rows)
+                    clf = classes[method](
+                        data.taxonomy, backbone=None, l2=strength, l2_metric=metric
+                    ).fit(features[rows], data.labels[rows])
+                    line = {"fit": name, "n_iter": clf.n_iter_}
+                    if method != "H2EDL":
+                        clf = CalibratedTreeClassifier(FrozenEstimator(clf), method="temperature")
+                        clf.fit(features[parts["val"]], data.labels[parts["val"]])
+                        line["temperature"] = float(clf.temperature_)
+                    for part in ("val", "test"):
+                        y, tree = data.labels[parts[part]], data.taxonomy
+                        proba = clf.predict_proba(features[parts[part]])
+                        answers = tree.sorted_leaf_labels[proba.argmax(1)]
+                        line[part] = {
+                            "accuracy": metrics.level_accuracy(y, proba, tree),
+                            "ece": metrics.level_ece(y, proba, tree),
+                            "nll": metrics.level_nll(y, proba, tree),
+                            "kept": metrics.kept_ancestor(y, answers, tree, level=2),
+                        }
+                    with LINES.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(line) + "\n")
+
+
+def read_lines():
+    """Return the fits that are done."""
+    if not LINES.exists():
+        return []
+    return [json.loads(text) for text in LINES.read_text(encoding="utf-8").splitlines()]
+
+
+def make_table(lines):
+    """Return the table: a row for each set of features, method and metric."""
+    done = {tuple(line["fit"]): line for line in lines}
+    sets = [(dataset, network) for dataset in DATASETS for network in NETWORKS]
+    n_fits = len(sets) * len(SEEDS) * len(fits())
+    if len(done) < n_fits:
+        raise SystemExit(f"{n_fits - len(done)} of {n_fits} fits have no line yet: run them first.")
+    text = [
+        "| features | method | metric | penalty | NLL of validation | accuracy % | ECE % | NLL "
+        "| coarse class kept % |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for dataset, network in sets:
+        for method, strengths in STRENGTHS.items():
+            for metric in METRICS:
+                ways = {"chosen": strengths}
+                if method == "H2EDL":
+                    ways = {"default": (_DEFAULT,), **ways}
+                for way, some in ways.items():
+                    best = [
+                        min(
+                            (done[dataset, network, seed, method, metric, l2] for l2 in some),
+                            key=lambda line: line["val"]["nll"],
+                        )
+                        for seed in SEEDS
+                    ]
+                    figures = [f"{np.mean([line['val']['nll'] for line in best]):.3f}"]
+                    for score in SCORES:
+                        values = np.array([line["test"][score] for line in best])
+                        if score == "nll":
+                            figures.append(f"{values.mean():.3f} ± {values.std():.3f}")
+                        else:
+                            figures.append(f"{100 * values.mean():.1f} ± {100 * values.std():.1f}")
+                    after = "" if method == "H2EDL" else " + temperature"
+                    text.append(
+                        f"| {dataset}, {network} | {method}{after} | {metric} | {way} | "
+                        + " | ".join(figures)
+                        + " |"
+                    )
+    return "\n".join(text) + "\n"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("run", "table"))
+    parser.add_argument("grocery", nargs="?")
+    parser.add_argument("weights", nargs="?")
+    parser.add_argument("--features-cache")
+    options = parser.parse_args()
+    if options.what == "run":
+        fit_all(options.grocery, options.weights, options.features_cache)
+    TABLE.write_text(make_table(read_lines()), encoding="utf-8", newline="\n")
