@@ -52,6 +52,7 @@ ROOMS = (
     "_answers",
     "_wrapping",
     "penalties",
+    "penalty_metric",
     "curvature",
     "solvers",
     "batch_statistics",
