@@ -12,7 +12,8 @@ from .taxonomy import Taxonomy
 
 L2_METRICS = ("identity", "within")
 
-# The part of the identity in the metric: what validation images of four sets of features chose.
+# The part of the identity in the metric: what validation images of four sets of features, of one
+# seed, chose.
 _SHRINKAGE = 0.8
 
 
@@ -59,6 +60,9 @@ class WithinMetric:
         weights: npt.NDArray[np.float64],
     ) -> None:
         metric = torch.eye(inputs.shape[1], dtype=inputs.dtype)
+        # The metric is the same for features of any size, but squares of huge ones are infinite; a
+        # power of two rounds nothing.
+        inputs = inputs / inputs.abs().amax().log2().ceil().exp2()
         covariance = _covariance_within(taxonomy, inputs, targets, weights)
         mean_variance = covariance.diagonal().mean()
         if mean_variance > 0:

@@ -123,8 +123,6 @@ def minimize_head(
     if l2_metric == "within" and bool(inputs.any()):
         metric = WithinMetric(head.segments.taxonomy, inputs, nodes, weights)
         inputs = metric.features(inputs)
-        with torch.no_grad():
-            head.linear.weight.copy_(metric.rows(head.linear.weight))
     if l2 is None:
         # Whole numbers count like repeated samples; where all weights are small they say how much
         # the samples differ (Kish's effective number), not that there are few.
@@ -142,11 +140,17 @@ def minimize_head(
 
     is_new = not bool(head.linear.weight.any())
     objective = _Objective(head, inputs, nodes, weights, penalties)
-    descent = _Descent(head, objective, curvature, tol, least_fall if is_new else 0.0)
-    descent.run(max_iter, verbose)
     if metric is not None:
         with torch.no_grad():
-            head.linear.weight.copy_(metric.rows_back(head.linear.weight))
+            head.linear.weight.copy_(metric.rows(head.linear.weight))
+    try:
+        descent = _Descent(head, objective, curvature, tol, least_fall if is_new else 0.0)
+        descent.run(max_iter, verbose)
+    finally:
+        # Also after an interruption: a head that goes on from an earlier fit stays usable.
+        if metric is not None:
+            with torch.no_grad():
+                head.linear.weight.copy_(metric.rows_back(head.linear.weight))
     if not np.isfinite(descent.values[-1]):
         raise FloatingPointError(
             "The objective became NaN or infinite. Check the features for huge values, or raise l2."

@@ -110,6 +110,27 @@ def test_a_second_fit_goes_on_where_the_first_ended(samples):
     assert clf.n_iter_ <= 3
 
 
+def test_an_interrupted_second_fit_leaves_a_head_that_reads_the_features(samples, monkeypatch):
+    clf = H2EDLClassifier(TREE, backbone=None, l2_metric="within", tol=1e-5, warm_start=True)
+    first = clf.fit(*samples).predict_proba(samples[0])
+
+    def interrupt(descent, max_iter, verbose):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("skh2edl.solvers._Descent.run", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        clf.fit(*samples)
+    np.testing.assert_allclose(clf.predict_proba(samples[0]), first, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e25])
+def test_the_metric_is_that_of_features_of_any_size(samples, size):
+    inputs, nodes = torch.from_numpy(samples[0]).float(), TREE.resolve(samples[1])
+    expected = WithinMetric(TREE, inputs, nodes, np.ones(60)).factor
+    found = WithinMetric(TREE, inputs * size, nodes, np.ones(60)).factor
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
 def test_features_that_are_all_alike_are_fitted_without_a_metric():
     clf = H2EDLClassifier(TREE, backbone=None, l2_metric="within")
     proba = clf.fit(np.ones((4, 3)), ["lynx", "lynx", "puma", "fox"]).predict_proba(np.ones((1, 3)))
