@@ -76,7 +76,8 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         "feature_scaling": [StrOptions({"global", "feature"}), None],
         "solver": [StrOptions({"auto", "lbfgs", "adamw"})],
         "l2": [Interval(Real, 0, None, closed="left"), None],
-        "l2_metric": [StrOptions(set(L2_METRICS))],
+        "l2_metric": [StrOptions(set(L2_METRICS)), None],
+        "l2_relaxation": [Interval(Real, 0, 1, closed="right"), None],
         "tol": [Interval(Real, 0, None, closed="left"), None],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
@@ -273,6 +274,16 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         """Return how the penalty of a quasi-Newton fit falls on the rows of the read-out."""
         return "uniform"
 
+    def _penalty_metric(self) -> str:
+        """Return what the square of a row is to the penalty of a quasi-Newton fit."""
+        metric: str = "within" if self.l2_metric is None else self.l2_metric
+        return metric
+
+    def _relaxation(self) -> float:
+        """Return the part of that penalty which is left for the length of all rows."""
+        part: float = 1.0 if self.l2_relaxation is None else self.l2_relaxation
+        return part
+
     def _minimize(
         self,
         network: Network,
@@ -288,7 +299,8 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             weight,
             l2=self.l2,
             l2_shape=self._penalty_shape(),
-            l2_metric=self.l2_metric,
+            l2_metric=self._penalty_metric(),
+            l2_relaxation=self._relaxation(),
             max_iter=self.max_iter,
             tol=self._tolerance(),
             least_fall=LEAST_FALL if self.tol is None else 0.0,

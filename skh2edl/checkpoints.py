@@ -30,6 +30,7 @@ PARAMETERS_THAT_MAY_DIFFER = {
     "l2",
     "l2_shape",
     "l2_metric",
+    "l2_relaxation",
     "tol",
     "max_iter",
 }

@@ -214,6 +214,10 @@ class TreeHead(nn.Module):
         """Return log P of each leaf in tree order: (n, n_leaves)."""
         raise NotImplementedError
 
+    def common_bias(self) -> Tensor:
+        """Mark the biases that together raise what is read of every leaf alike: (n_outputs,)."""
+        return torch.ones_like(self.linear.bias)
+
     def choices(self) -> dict[str, str]:
         """Return what a preset chose of how the head predicts, which no weight shows."""
         return {}
@@ -445,10 +449,9 @@ class OpinionTreeHead(EvidentialHead):
         self.nested = read_out == "nested"
         self.is_separable = not self.nested
         if self.nested:
-            # One bias on each way, so that all leaves together start with little evidence.
-            is_top = (self.segments.parent < 0).to(self.linear.bias)
+            # One bias on each way, of which all leaves together start with the evidence.
             with torch.no_grad():
-                self.linear.bias.copy_((self.linear.bias - math.log(taxonomy.n_leaves)) * is_top)
+                self.linear.bias.sub_(math.log(taxonomy.n_leaves)).mul_(self.common_bias())
         self.register_buffer("base_rate", torch.tensor(base_rate, dtype=torch.float32))
         self.register_buffer("prior_weight", torch.tensor(prior_weight, dtype=torch.float32))
         self.register_buffer("supervised", torch.tensor(supervised, dtype=torch.bool))
@@ -469,6 +472,14 @@ class OpinionTreeHead(EvidentialHead):
         logits = self.read_out(features)
         evidence = self.pooled_evidence(logits) if self.nested else self.to_evidence(logits)
         return evidence * self.supervised[self.segments.node]
+
+    def common_bias(self) -> Tensor:
+        """Mark the biases that together raise what is read of every leaf alike: (n_outputs,)."""
+        return (
+            (self.segments.parent < 0).to(self.linear.bias)
+            if self.nested
+            else (super().common_bias())
+        )
 
     def pooled_evidence(self, logits: Tensor) -> Tensor:
         """Count evidence at the leaves and add it up on the way to the root."""

@@ -14,13 +14,13 @@ L2_SHAPES = ("separation", "uniform")
 
 # What validation images chose: one penalty for all rows; and one that siblings' separation shapes,
 # for one sample, which falls in proportion to their number.
-_UNIFORM_L2, _SEPARATION_L2 = 0.003, 12.0
+_UNIFORM_L2, _SEPARATION_L2 = 0.003, 216.0
 # The number of features these were chosen with.
 _FEATURES_OF_L2 = 1280
 
 # How many times stronger the shaped penalty is at the last decision of the longest way than at the
 # first, beyond what the separation asks for.
-_GROWTH = 10.0
+_GROWTH = 5.0
 # The number of children beyond which it falls no further: no study had wider nodes.
 MOST_CHILDREN = 30
 # What samples of one class vary, and siblings differ, at least, as shares of the whole variance:
@@ -50,7 +50,7 @@ def default_l2(n_features: int, n_samples: float, shape: str = "uniform") -> flo
     >>> default_l2(64, 1000), default_l2(2560, 1000)
     (0.003, 0.006)
     >>> default_l2(1280, 1000, "separation"), default_l2(320, 1000, "separation")
-    (0.012, 0.006)
+    (0.216, 0.108)
     """
     times = n_features / _FEATURES_OF_L2
     if shape == "uniform":
@@ -83,7 +83,7 @@ def row_penalties(
     siblings of one depth together: where siblings hardly differ, as groups do whose members do not
     look alike, their rows have to be small. What was found to help with features of photographs
     beyond that: a penalty over the square root of the number of siblings, 30 at most, that grows
-    tenfold from the first decision to the last of the longest way.
+    fivefold from the first decision to the last of the longest way.
 
     Parameters
     ----------

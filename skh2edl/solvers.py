@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.optimize import line_search
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from .curvature import Curvature, share_variances
 from .heads import TreeHead
 from .network import Network
 from .penalties import count_features, default_l2, row_penalties
-from .penalty_metric import WithinMetric
-
-# Pairs of steps and gradients that L-BFGS remembers: with ten, as in scipy's, a fit takes a sixth
-# more iterations.
-_MEMORY = 25
-
-# What is taken to be left of how much the loss of the samples bends when a fit begins, less than
-# all of it, because a direction that seems to bend much is followed only slowly; and how far that
-# falls, as the objective does.
-_CURVATURE_LEFT, _LEAST_LEFT = 0.1, 1e-4
+from .penalty_metric import MOST_FEATURES, WithinMetric
+from .quasi_newton import QuasiNewton
+from .relaxation import relax_rows
 
 # How far the gradient of a new head must fall below its largest before a fit without a tolerance of
 # its own may stop. Where all classes are alike rare it begins below any fixed tolerance.
@@ -73,6 +62,7 @@ def minimize_head(
     l2: float | None = None,
     l2_shape: str = "uniform",
     l2_metric: str = "identity",
+    l2_relaxation: float = 1.0,
     max_iter: int,
     tol: float,
     least_fall: float = 0.0,
@@ -81,8 +71,9 @@ def minimize_head(
     """Minimise the weighted mean loss plus an L2 penalty of the read-out with L-BFGS.
 
     The objective is ``sum w loss / sum w + l2 / 2 sum share |row|^2``, with the squares of rows by
-    the metric; biases are free. It has no learning rate, moves no generator of the caller's, and
-    ends with the same bits every time.
+    the metric; biases are free. With less of the penalty the length of all rows is then found once
+    more. It has no learning rate, moves no generator of the caller's, and ends with the same bits
+    every time.
 
     Parameters
     ----------
@@ -100,6 +91,8 @@ def minimize_head(
         Share of each row in it: 1, or that of :func:`row_penalties`.
     l2_metric : {"identity", "within"}, default="identity"
         What the square of a row is: that of its weights, or the one of :class:`WithinMetric`.
+    l2_relaxation : float, default=1.0
+        Part of the penalty that is left for :func:`relax_rows`; 1 is the fit as it is.
     max_iter : int
         Iterations at most.
     tol : float
@@ -120,7 +113,7 @@ def minimize_head(
     with torch.no_grad():
         inputs = network.standardized(torch.from_numpy(features[counted]))
     metric = None
-    if l2_metric == "within" and bool(inputs.any()):
+    if l2_metric == "within" and inputs.shape[1] <= MOST_FEATURES and bool(inputs.any()):
         metric = WithinMetric(head.segments.taxonomy, inputs, nodes, weights)
         inputs = metric.features(inputs)
     if l2 is None:
@@ -129,13 +122,16 @@ def minimize_head(
         effective = weights.sum() ** 2 / np.square(weights).sum()
         n_features = count_features(inputs.numpy())
         l2 = default_l2(n_features, max(weights.sum(), effective), l2_shape)
-    penalties, curvature = torch.tensor(l2, dtype=torch.float64), None
+    penalties, curvature, bends = torch.tensor(l2, dtype=torch.float64), None, None
     if l2_shape == "separation":
         tree = head.segments.taxonomy
         penalties = torch.from_numpy(l2 * row_penalties(tree, inputs.numpy(), nodes, weights))
-        of_samples = torch.from_numpy(share_variances(tree, nodes, weights))
+        bends = share_variances(tree, nodes, weights)
         curvature = Curvature(
-            of_samples.to(inputs), penalties.to(inputs), inputs, torch.from_numpy(weights)
+            torch.from_numpy(bends).to(inputs),
+            penalties.to(inputs),
+            inputs,
+            torch.from_numpy(weights),
         )
 
     is_new = not bool(head.linear.weight.any())
@@ -144,8 +140,14 @@ def minimize_head(
         with torch.no_grad():
             head.linear.weight.copy_(metric.rows(head.linear.weight))
     try:
-        descent = _Descent(head, objective, curvature, tol, least_fall if is_new else 0.0)
+        # The rows first: they are what curvature is known of.
+        others = [each for name, each in head.named_parameters() if not name.startswith("linear.")]
+        moved = [head.linear.weight, head.linear.bias, *(p for p in others if p.requires_grad)]
+        descent = QuasiNewton(moved, objective, curvature, tol, least_fall if is_new else 0.0)
         descent.run(max_iter, verbose)
+        if l2_relaxation < 1:
+            squares = l2_relaxation * objective.squares().item()
+            relax_rows(head, inputs, objective.prepared, objective.share, squares, bends)
     finally:
         # Also after an interruption: a head that goes on from an earlier fit stays usable.
         if metric is not None:
@@ -182,141 +184,9 @@ class _Objective:
     def __call__(self) -> Tensor:
         # In double precision, or rounding of the sum would end the line search early.
         losses = self.head.loss(self.inputs, self.prepared, np.inf).double()
+        return self.share @ losses + self.squares() / 2
+
+    def squares(self) -> Tensor:
+        """Return the squares of the rows, each times its penalty."""
         squares = self.head.linear.weight.square().sum(1, dtype=torch.float64)
-        return self.share @ losses + (self.penalties * squares).sum() / 2
-
-
-class _Descent:
-    """L-BFGS, an iteration at a time, in the precision of the weights.
-
-    scipy's own works in double precision, with bounds that no head has, which takes a third of
-    the time of a fit; torch's takes seconds to import. The line search is scipy's.
-    """
-
-    def __init__(
-        self,
-        head: TreeHead,
-        objective: Callable[[], Tensor],
-        curvature: Curvature | None,
-        tol: float,
-        least_fall: float,
-    ) -> None:
-        # The rows first: they are what curvature is known of.
-        others = [each for name, each in head.named_parameters() if not name.startswith("linear.")]
-        self.parameters = [head.linear.weight, head.linear.bias]
-        self.parameters += [parameter for parameter in others if parameter.requires_grad]
-        self.objective = objective
-        self.curvature = curvature
-        self.tol = tol
-        self.least_fall = least_fall
-        self.steepest = 0.0
-        self.point = parameters_to_vector(self.parameters).detach().clone()
-        self.value, self.gradient = self._evaluate(self.point)
-        self.values = [self.value]
-        # Steps and the changes of the gradient along them, the latest last.
-        self.memory: deque[tuple[Tensor, Tensor]] = deque(maxlen=_MEMORY)
-        self.done = self._is_flat()
-
-    def run(self, max_iter: int, verbose: int) -> None:
-        """Go down until the gradient is flat, or for as many steps as there may be."""
-        from tqdm.auto import tqdm
-
-        with tqdm(total=max_iter, disable=verbose <= 0, unit="iteration") as bar:
-            while not self.done and len(self.values) <= max_iter:
-                self.step()
-                bar.update()
-                bar.set_postfix(objective=f"{self.values[-1]:.5g}")
-
-    def step(self) -> None:
-        """Search along one direction, and move to the end of the search."""
-        direction = self._direction()
-        seen: dict[float, tuple[float, Tensor]] = {}
-
-        def look(distance: npt.NDArray[np.float64]) -> tuple[float, Tensor]:
-            key = float(distance[0])
-            if key not in seen:
-                seen[key] = self._evaluate(self.point + key * direction)
-            return seen[key]
-
-        with warnings.catch_warnings():
-            # Where rounding leaves nothing to gain the search fails.
-            warnings.filterwarnings("ignore", ".*line search", RuntimeWarning)
-            distance, *_ = line_search(
-                lambda at: look(at)[0],
-                lambda at: np.array([float(direction @ look(at)[1])]),
-                np.zeros(1),
-                np.ones(1),
-                np.array([float(direction @ self.gradient)]),
-                self.value,
-            )
-        if distance is None:
-            # Along a direction of old gradients there may be nothing to gain where there still is
-            # along the gradient itself.
-            self.done = not self.memory
-            self.memory.clear()
-        else:
-            self._move(distance * direction, *look(np.array([distance])))
-        vector_to_parameters(self.point, self.parameters)
-
-    def _move(self, step: Tensor, value: float, gradient: Tensor) -> None:
-        change = gradient - self.gradient
-        if float(step @ change) > 0:
-            self.memory.append((step, change))
-        # Single precision cannot tell apart values closer than this.
-        least = torch.finfo(step.dtype).eps * max(abs(self.value), abs(value), 1.0)
-        self.done = not self.value - value > least
-        self.point, self.value, self.gradient = self.point + step, value, gradient
-        self.values.append(value)
-        self.done |= self._is_flat()
-
-    def _direction(self) -> Tensor:
-        """Return minus the gradient times the inverse Hessian, as the memory has it."""
-        if not self.memory:
-            direction = -self._scaled(self.gradient)
-            return direction / self._length(direction)
-        # In place: a vector is read often enough here to count.
-        direction, shares = -self.gradient, []
-        for step, change in reversed(self.memory):
-            shares.append(float(step @ direction) / float(step @ change))
-            direction.sub_(change, alpha=shares[-1])
-        step, change = self.memory[-1]
-        direction = self._scaled(direction)
-        direction *= float(step @ change) / float(change @ self._scaled(change))
-        for (step, change), share in zip(self.memory, reversed(shares), strict=True):
-            rest = share - float(change @ direction) / float(step @ change)
-            direction.add_(step, alpha=rest)
-        return direction
-
-    def _scaled(self, vector: Tensor) -> Tensor:
-        """Divide by the Hessian, as far as it is known without steps."""
-        if self.curvature is None:
-            return vector
-        first = self.values[0]
-        ratio = self.value / first if first > 0 else 1.0
-        left = _CURVATURE_LEFT * min(1.0, max(_LEAST_LEFT, ratio))
-        rows, bias, others = self._split(vector)
-        rows, bias = self.curvature.solve(rows, bias, left)
-        return torch.cat([rows.flatten(), bias, others / left])
-
-    def _length(self, direction: Tensor) -> float:
-        """Return by what a first step is divided, so that it changes no read-out by much."""
-        if self.curvature is None:
-            return max(float(direction.abs().sum()), 1.0)
-        return max(self.curvature.largest_change(*self._split(direction)[:2]), 1.0)
-
-    def _split(self, vector: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what of a vector belongs to rows, to their biases, and to anything else."""
-        shape = self.parameters[0].shape
-        rows, bias, others = vector.tensor_split([shape.numel(), shape.numel() + shape[0]])
-        return rows.view(shape), bias, others
-
-    def _is_flat(self) -> bool:
-        steepness = float(self.gradient.abs().max())
-        self.steepest = max(self.steepest, steepness)
-        return steepness <= self.tol and steepness * self.least_fall <= self.steepest
-
-    def _evaluate(self, point: Tensor) -> tuple[float, Tensor]:
-        vector_to_parameters(point, self.parameters)
-        loss = self.objective()
-        gradients = torch.autograd.grad(loss, self.parameters)
-        return loss.item(), torch.cat([gradient.flatten() for gradient in gradients])
+        return (self.penalties * squares).sum()

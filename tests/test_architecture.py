@@ -54,6 +54,8 @@ ROOMS = (
     "penalties",
     "penalty_metric",
     "curvature",
+    "quasi_newton",
+    "relaxation",
     "solvers",
     "batch_statistics",
     "processes",

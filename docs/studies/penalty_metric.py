@@ -1,4 +1,4 @@
-"""What squares of weights are: ``python docs/studies/penalty_metric.py run GROCERY WEIGHTS``.
+"""Fits with and without a metric and a relaxed length: ``penalty_metric.py run GROCERY WEIGHTS``.
 
 GROCERY and WEIGHTS are what ``penalty_shape.py`` asks for. Each fit is one line of
 ``penalty_metric.jsonl``, and a run that was interrupted goes on where it stopped. Of the
@@ -17,25 +17,26 @@ from penalty_shape import DATASETS, NETWORKS, SEEDS
 HERE = Path(__file__).resolve().parent
 LINES = HERE / "penalty_metric.jsonl"
 TABLE = HERE / "penalty_metric_tables.md"
-METRICS = ("identity", "within")
-# Method -> its penalties: of H2EDL for one sample and 1,280 features, of the others as they are.
-STRENGTHS = {
-    "H2EDL": (4, 12, 36, 108),
-    "Flat-CE": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
-    "Hier-CE": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
+# Of the cross-entropies, as they are.
+PENALTIES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+# Row of the table -> method, its parameters, and its penalties: of H2EDL for one sample and 1,280
+# features; None is the default.
+ROWS = {
+    "H2EDL": ("H2EDL", {}, (None,)),
+    "H2EDL, penalty chosen": ("H2EDL", {}, (24, 72, 216, 648)),
+    "H2EDL, identity": ("H2EDL", {"l2_metric": "identity"}, (24, 72, 216, 648)),
+    "H2EDL, one fit": ("H2EDL", {"l2_relaxation": 1.0}, (4, 12, 36, 108)),
+    "Flat-CE + temperature": ("Flat-CE", {"l2_metric": "within"}, PENALTIES),
+    "Flat-CE + temperature, identity": ("Flat-CE", {"l2_metric": "identity"}, PENALTIES),
+    "Hier-CE + temperature": ("Hier-CE", {"l2_metric": "within"}, PENALTIES),
+    "Hier-CE + temperature, identity": ("Hier-CE", {"l2_metric": "identity"}, PENALTIES),
 }
-_DEFAULT = 12
 SCORES = ("accuracy", "ece", "nll", "kept")
 
 
 def fits():
-    """List the fits of one set of features and seed: method, metric, strength."""
-    return [
-        (method, metric, l2)
-        for method, strengths in STRENGTHS.items()
-        for metric in METRICS
-        for l2 in strengths
-    ]
+    """List the fits of one set of features and seed: row and strength."""
+    return [(name, l2) for name, (_, _, strengths) in ROWS.items() for l2 in strengths]
 
 
 def fit_all(grocery, weights, cache):
@@ -68,18 +69,22 @@ def fit_all(grocery, weights, cache):
                     dataset, "H2EDL", "H2EDLClassifier", seed=seed, train_share=0.9
                 )
                 rows = training_rows(experiment, data, parts["train"])
-                for method, metric, l2 in fits():
-                    name = [dataset, network, seed, method, metric, l2]
+                for row, l2 in fits():
+                    name = [dataset, network, seed, row, l2]
                     if tuple(name) in done:
                         continue
+                    method, parameters, _ = ROWS[row]
                     strength = l2
-                    if method == "H2EDL":
+                    if method == "H2EDL" and l2 is not None:
                         strength = l2 * max(1.0, features.shape[1] / 1280) / len(rows)
                     clf = classes[method](
-                        data.taxonomy, backbone=None, l2=strength, l2_metric=metric
+                        data.taxonomy, backbone=None, l2=strength, **parameters
                     ).fit(features[rows], data.labels[rows])
                     line = {"fit": name, "n_iter": clf.n_iter_}
-                    if method != "H2EDL":
+                    if method == "H2EDL":
+                        opinion = clf.predict_hyper_opinion(features[parts["test"]])
+                        line["nonspecificity"] = float(opinion.nonspecificity.mean())
+                    else:
                         clf = CalibratedTreeClassifier(FrozenEstimator(clf), method="temperature")
                         clf.fit(features[parts["val"]], data.labels[parts["val"]])
                         line["temperature"] = float(clf.temperature_)
@@ -105,44 +110,35 @@ def read_lines():
 
 
 def make_table(lines):
-    """Return the table: a row for each set of features, method and metric."""
+    """Return the table: a row for each set of features, method and form."""
     done = {tuple(line["fit"]): line for line in lines}
     sets = [(dataset, network) for dataset in DATASETS for network in NETWORKS]
     n_fits = len(sets) * len(SEEDS) * len(fits())
     if len(done) < n_fits:
         raise SystemExit(f"{n_fits - len(done)} of {n_fits} fits have no line yet: run them first.")
     text = [
-        "| features | method | metric | penalty | NLL of validation | accuracy % | ECE % | NLL "
-        "| coarse class kept % |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| features | method | NLL of validation | accuracy % | ECE % | NLL | coarse class kept % "
+        "| penalties |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for dataset, network in sets:
-        for method, strengths in STRENGTHS.items():
-            for metric in METRICS:
-                ways = {"chosen": strengths}
-                if method == "H2EDL":
-                    ways = {"default": (_DEFAULT,), **ways}
-                for way, some in ways.items():
-                    best = [
-                        min(
-                            (done[dataset, network, seed, method, metric, l2] for l2 in some),
-                            key=lambda line: line["val"]["nll"],
-                        )
-                        for seed in SEEDS
-                    ]
-                    figures = [f"{np.mean([line['val']['nll'] for line in best]):.3f}"]
-                    for score in SCORES:
-                        values = np.array([line["test"][score] for line in best])
-                        if score == "nll":
-                            figures.append(f"{values.mean():.3f} ± {values.std():.3f}")
-                        else:
-                            figures.append(f"{100 * values.mean():.1f} ± {100 * values.std():.1f}")
-                    after = "" if method == "H2EDL" else " + temperature"
-                    text.append(
-                        f"| {dataset}, {network} | {method}{after} | {metric} | {way} | "
-                        + " | ".join(figures)
-                        + " |"
-                    )
+        for row, (_, _, strengths) in ROWS.items():
+            best = [
+                min(
+                    (done[dataset, network, seed, row, l2] for l2 in strengths),
+                    key=lambda line: line["val"]["nll"],
+                )
+                for seed in SEEDS
+            ]
+            figures = [f"{np.mean([line['val']['nll'] for line in best]):.3f}"]
+            for score in SCORES:
+                values = np.array([line["test"][score] for line in best])
+                if score == "nll":
+                    figures.append(f"{values.mean():.3f} ± {values.std():.3f}")
+                else:
+                    figures.append(f"{100 * values.mean():.1f} ± {100 * values.std():.1f}")
+            taken = ", ".join(str(line["fit"][-1] or "default") for line in best)
+            text.append(f"| {dataset}, {network} | {row} | {' | '.join(figures)} | {taken} |")
     return "\n".join(text) + "\n"
 
 
