@@ -20,8 +20,10 @@ from .segments import Block, TreeSegments
 # Samples that are searched for together: a node is read for all of them if one needs it.
 _GROUP = 64
 # Values that one reading gives: few enough to stay in the cache of a processor, and enough for
-# what each reading costs beside them.
+# what each reading costs beside them. Fewer where rows are long, because what one reading finds
+# may spare the next.
 _MAX_VALUES = 2**20
+_MAX_WEIGHTS = 2**24
 _MAX_VALUES_ON_DEVICE = 2**24
 # Decisions to read from which on it pays to look for good leaves first, and for better ones on so
 # many further ways down.
@@ -117,7 +119,7 @@ class _Search:
         self.n_leaves, self.n_nodes = tree.n_leaves, tree.n_leaves + tree.n_branching
         n = features.shape[0]
         at_once = _MAX_VALUES if features.device.type == "cpu" else _MAX_VALUES_ON_DEVICE
-        self.max_rows = max(1, at_once // max(1, n))
+        self.max_rows = max(1, min(at_once // max(1, n), _MAX_WEIGHTS // max(1, features.shape[1])))
         self.root = (
             torch.zeros(1, dtype=torch.int64, device=features.device),
             head.linear.weight.new_zeros(1, n),
@@ -130,8 +132,10 @@ class _Search:
 
     def run(self) -> tuple[Tensor, Tensor]:
         """Open every node that may hide a better leaf, and return the best leaves and log P."""
-        # Nodes, and what was found when they were last compared with it.
-        waiting = [(self.root, self.found)] if self.features.shape[0] else []
+        # Nodes, and what had been found when they were compared with it, if they were.
+        waiting: list[tuple[_Nodes, Tensor | None]] = [(self.root, self.found)]
+        if not self.features.shape[0]:
+            return self.leaves, self.found
         # The first time finds at least k leaves, one below each of k nodes.
         ahead = [(_MANY_DECISIONS, self.k + _WIDE), (_SOME_DECISIONS, self.k)]
         while waiting:
@@ -143,8 +147,11 @@ class _Search:
                 nodes = self._hopeful(nodes)
             # Depth first, so that only the siblings of what is being read wait.
             parts, found = list(self._parts(nodes)), self.found
-            below = [self._open(nodes)] if len(parts) == 1 else reversed(parts)
-            waiting += [(part, found) for part in below]
+            if len(parts) == 1:
+                waiting.append((self._open(nodes), found))
+            else:
+                # Nodes that are few among all of them may be most of a part, and the reverse.
+                waiting += [(part, None) for part in reversed(parts)]
         self._fill_up()
         return self.leaves, self.found
 
