@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from . import losses
 from .evidence_functions import EVIDENCE_FUNCTIONS as EVIDENCE_FUNCTIONS
 from .evidence_functions import EVIDENCE_SLOPES, overwrite_with_evidence
-from .node_read_out import NodeGroups, cost_by_node, read_nodes
+from .node_read_out import NodeGroups, cost_by_node, read_block, read_nodes
 from .opinion_loss import log_risk_and_divergence, nested_evidence
 from .segments import Block, Paths, TreeSegments
 from .taxonomy import Taxonomy
@@ -28,8 +28,6 @@ from .taxonomy import Taxonomy
 # How many products of a dense read-out take as long as reading a row apart, or copying one.
 _COST_OF_A_GATHERED_ROW = 150
 _MIN_PRODUCTS_TO_GROUP = 2**15
-# Weights copied at once to read rows that lie apart: 8 MB stay in the cache.
-_MAX_COPIED_WEIGHTS = 2**21
 
 
 RISKS = ("squared", "log", "digamma", "none")
@@ -168,7 +166,7 @@ class TreeHead(nn.Module):
             products = rows * own.index_select(0, paths.row)
             return products.sum(1) + bias.index_select(0, paths.decision)
 
-    def block_logits(self, features: Tensor, block: Block) -> Tensor:
+    def block_logits(self, features: Tensor, block: Block, wanted: Tensor | None = None) -> Tensor:
         """Return the logits of some decisions for all samples: (n_rows, n).
 
         Parameters
@@ -177,14 +175,13 @@ class TreeHead(nn.Module):
             What the backbone says of each sample.
         block : Block
             The decisions.
+        wanted : Tensor of bool of shape (n_nodes, n), default=None
+            The nodes that matter for each sample, if these are few; the others get any finite
+            logits. None means all.
         """
-        weight, bias = self.linear.weight, block.pick(self.linear.bias)[:, None]
+        weight, bias = self.linear.weight, self.linear.bias
         with torch.autocast(features.device.type, enabled=False):
-            columns = features.to(weight.dtype).T
-            if block.contiguous is not None:
-                return torch.addmm(bias, block.pick(weight), columns)
-            some = block.decision.split(max(1, _MAX_COPIED_WEIGHTS // weight.shape[1]))
-            return torch.cat([weight.index_select(0, rows) @ columns for rows in some]).add_(bias)
+            return read_block(features.to(weight.dtype), weight, bias, block, wanted)
 
     def prepare(self, targets: npt.ArrayLike) -> Targets:
         """Turn target nodes into what :meth:`loss` reads, before anything is on a device.
@@ -323,9 +320,15 @@ class SoftmaxTreeHead(TreeHead):
         """Return log P of each leaf in tree order: (n, n_leaves)."""
         return self.segments.sum_to_leaves(self.segments.log_softmax(self.read_out(features)))
 
-    def log_shares_of(self, features: Tensor, block: Block) -> tuple[Tensor, Tensor]:
-        """Return what each of some decisions weighs, and all of a node together, in logs."""
-        return block.log_shares(self.block_logits(features, block))
+    def shares_of(
+        self, features: Tensor, block: Block, wanted: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return what each of some decisions weighs, and the log of all of a node together."""
+        return block.log_shares(self.block_logits(features, block, wanted))
+
+    def log_of_shares(self, share: Tensor) -> Tensor:
+        """Return the shares, which are logs already."""
+        return share
 
     def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
         """Return the loss of each sample."""
@@ -528,15 +531,23 @@ class OpinionTreeHead(EvidentialHead):
         prior_weight = self.prior_weight.index_select(0, paths.node)
         return self.base_rate.index_select(0, paths.decision) * paths.spread(prior_weight)
 
-    def log_shares_of(self, features: Tensor, block: Block) -> tuple[Tensor, Tensor]:
-        """Return what each of some decisions weighs, and all of a node together, in logs."""
-        logits = self.block_logits(features, block)
+    def shares_of(
+        self, features: Tensor, block: Block, wanted: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return what each of some decisions weighs, and the log of all of a node together."""
+        logits = self.block_logits(features, block, wanted)
         evidence = overwrite_with_evidence(logits, self.evidence_name)
-        prior = block.pick(self.base_rate) * block.spread(self.prior_weight[block.node])
-        scale = block.spread(self.supervised[block.node] * self.log_scale.exp())
-        alpha = torch.addcmul(prior[:, None], evidence, scale[:, None])
-        total = block.node_sum(alpha).log_()
-        return alpha.log_(), total
+        prior_weight = self.prior_weight.index_select(0, block.node)
+        prior = block.pick(self.base_rate) * block.spread(prior_weight)
+        supervised = self.supervised.index_select(0, block.node)
+        scale = block.spread(supervised * self.log_scale.exp())
+        # In place, and not by addcmul, which takes three times as long as these two.
+        alpha = evidence.mul_(scale[:, None]).add_(prior[:, None])
+        return alpha, block.node_sum(alpha).log_()
+
+    def log_of_shares(self, share: Tensor) -> Tensor:
+        """Return the logs of shares, which are overwritten."""
+        return share.log_()
 
     def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
         """Return the loss of each sample."""

@@ -1,7 +1,8 @@
-"""A read-out of the nodes on the ways to the labels alone, one product for each node.
+"""A read-out of some nodes alone: those on the ways to the labels, or those of a search.
 
 In a tree of a thousand leaves a batch passes through half of the nodes or less, and each of its
-samples through a few. Rows of one node lie together, so that nothing but features is copied.
+samples through a few. Rows of one node lie together, so that one product for each node copies
+nothing but features.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ._tree import concatenate_ranges
-from .segments import Paths
+from .segments import Block, Paths
 
 # How many multiplications of one large product take as long as a further product, as one of its
 # multiplications, and as copying a feature.
 _COST_OF_A_PRODUCT = 400_000
 _COST_IN_A_SMALL_PRODUCT = 10
 _COST_OF_A_FEATURE = 30
+# Weights copied at once to read rows that lie apart: 8 MB stay in the cache.
+_MAX_COPIED_WEIGHTS = 2**21
 
 
 @dataclass(frozen=True)
@@ -138,3 +141,38 @@ class _ReadNodes(torch.autograd.Function):
             of_features = own.new_zeros(ctx.n_samples, own.shape[1])
             of_features.index_add_(0, groups.sample, of_own)
         return of_features, of_weight, of_bias, None, None
+
+
+def read_block(
+    features: Tensor, weight: Tensor, bias: Tensor, block: Block, wanted: Tensor | None = None
+) -> Tensor:
+    """Return the logits of some decisions for all samples: (n_rows, n).
+
+    Parameters
+    ----------
+    features : Tensor of shape (n, n_features)
+        What the backbone says of each sample.
+    weight, bias : Tensor of shape (n_decisions, n_features), (n_decisions,)
+        The read-out.
+    block : Block
+        The decisions.
+    wanted : Tensor of bool of shape (n_nodes, n), default=None
+        The nodes that matter for each sample; the others get any finite logits. None means all.
+    """
+    own_bias = block.pick(bias)[:, None]
+    at_once = max(1, _MAX_COPIED_WEIGHTS // weight.shape[1])
+    if wanted is not None:
+        row, sample = block.spread(wanted).nonzero().unbind(1)
+        # Fewer at once, because each value is worked on no more than once: only copying counts.
+        pairs = (index.split(max(1, at_once // 8)) for index in (block.decision[row], sample))
+        products = [
+            weight.index_select(0, some).mul_(features.index_select(0, of)).sum(1)
+            for some, of in zip(*pairs, strict=True)
+        ]
+        logits = own_bias.repeat(1, features.shape[0])
+        return logits.index_put_((row, sample), torch.cat(products), accumulate=True)
+    if block.contiguous is not None:
+        return torch.addmm(own_bias, block.pick(weight), features.T)
+    some_rows = block.decision.split(at_once)
+    products = [weight.index_select(0, rows) @ features.T for rows in some_rows]
+    return torch.cat(products).add_(own_bias)

@@ -19,8 +19,11 @@ from .segments import Block, TreeSegments
 
 # Samples that are searched for together: a node is read for all of them if one needs it.
 _GROUP = 64
-# Values that one reading gives: few enough to stay in the cache of a processor.
-_MAX_VALUES = 2**19
+# Values that one reading gives: few enough to stay in the cache of a processor, and enough for
+# what each reading costs beside them. Fewer where rows are long, because what one reading finds
+# may spare the next.
+_MAX_VALUES = 2**20
+_MAX_WEIGHTS = 2**24
 _MAX_VALUES_ON_DEVICE = 2**24
 # Decisions to read from which on it pays to look for good leaves first, and for better ones on so
 # many further ways down.
@@ -30,6 +33,8 @@ _WIDE = 16
 # Decisions read when looking ahead that are kept, because most of them are met again.
 _MAX_KEPT = 2**16
 _UNKNOWN = 2**62
+# A product of one row and one sample takes as long as products of one row and so many samples.
+_COST_OF_A_PAIR = 32
 
 # Nodes with their log P: branching positions (m,), and for each sample of the group (m, n).
 _Nodes = tuple[Tensor, Tensor]
@@ -41,12 +46,17 @@ class SearchableHead(Protocol):
     segments: TreeSegments
     linear: nn.Linear
 
-    def log_shares_of(self, features: Tensor, block: Block) -> tuple[Tensor, Tensor]:
-        """Return what each of some decisions weighs, and all of a node together, in logs.
+    def shares_of(
+        self, features: Tensor, block: Block, wanted: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return what each of some decisions weighs, and the log of all of a node together.
 
         Rows of decisions, which may be overwritten, and rows of nodes, with a column for each
-        sample.
+        sample. Where not all nodes are wanted for all samples, the others need not be right.
         """
+
+    def log_of_shares(self, share: Tensor) -> Tensor:
+        """Return the logs of shares, which may be overwritten."""
 
 
 @torch.inference_mode()
@@ -82,6 +92,12 @@ def search_leaves(
     >>> tree.leaves[leaves[0, 0]]
     'dog'
     """
+    if not bool(features.isfinite().all()):
+        raise ValueError(
+            "features must be finite, got NaN or infinity in "
+            f"{int((~features.isfinite()).any(1).sum())} of {features.shape[0]} sample(s). "
+            "Look for what made them so, or drop these samples."
+        )
     k = min(k, head.segments.taxonomy.n_leaves)
     found = [_Search(head, group, k).run() for group in features.split(_group_size(head))]
     leaves, log_p = (torch.cat(parts, dim=1).T for parts in zip(*found, strict=True))
@@ -103,7 +119,7 @@ class _Search:
         self.n_leaves, self.n_nodes = tree.n_leaves, tree.n_leaves + tree.n_branching
         n = features.shape[0]
         at_once = _MAX_VALUES if features.device.type == "cpu" else _MAX_VALUES_ON_DEVICE
-        self.max_rows = max(1, at_once // max(1, n))
+        self.max_rows = max(1, min(at_once // max(1, n), _MAX_WEIGHTS // max(1, features.shape[1])))
         self.root = (
             torch.zeros(1, dtype=torch.int64, device=features.device),
             head.linear.weight.new_zeros(1, n),
@@ -112,21 +128,31 @@ class _Search:
         self.lowest = torch.finfo(self.root[1].dtype).min
         self.found = self.root[1].new_full((k, n), self.lowest)
         self.leaves = self.root[0].new_full((k, n), tree.n_leaves)
-        self.kept = _Kept(tree.n_branching)
+        self.kept = _Kept(head.segments)
 
     def run(self) -> tuple[Tensor, Tensor]:
         """Open every node that may hide a better leaf, and return the best leaves and log P."""
-        waiting = [self.root] if self.features.shape[0] else []
+        # Nodes, and what had been found when they were compared with it, if they were.
+        waiting: list[tuple[_Nodes, Tensor | None]] = [(self.root, self.found)]
+        if not self.features.shape[0]:
+            return self.leaves, self.found
         # The first time finds at least k leaves, one below each of k nodes.
         ahead = [(_MANY_DECISIONS, self.k + _WIDE), (_SOME_DECISIONS, self.k)]
         while waiting:
-            nodes = self._hopeful(waiting.pop())
+            nodes, found = waiting.pop()
+            if found is not self.found:
+                nodes = self._hopeful(nodes)
             while ahead and self._n_decisions(nodes) > ahead[-1][0]:
                 self._look_ahead(nodes, ahead.pop()[1])
                 nodes = self._hopeful(nodes)
             # Depth first, so that only the siblings of what is being read wait.
-            parts = list(self._parts(nodes))
-            waiting += [self._open(nodes)] if len(parts) == 1 else reversed(parts)
+            parts, found = list(self._parts(nodes)), self.found
+            if len(parts) == 1:
+                waiting.append((self._open(nodes), found))
+            else:
+                # Nodes that are few among all of them may be most of a part, and the reverse.
+                waiting += [(part, None) for part in reversed(parts)]
+        self._fill_up()
         return self.leaves, self.found
 
     def _look_ahead(self, nodes: _Nodes, width: int) -> None:
@@ -149,17 +175,17 @@ class _Search:
         return zip(*(values.split(sizes) for values in nodes), strict=True)
 
     def _hopeful(self, nodes: _Nodes) -> _Nodes:
-        """Return the nodes that are more probable than the worst leaf found, for some sample.
+        """Return the nodes that may hide a leaf as good as the worst one found, for some sample.
 
         If these are most, return all: nodes without a gap are read without a copy of their rows.
         """
         # A largest difference, because `any` over comparisons takes ten times as long.
-        above = (nodes[1] - self.found[-1]).amax(1) > 0
+        above = (nodes[1] - self.found[-1]).amax(1) >= 0
         return nodes if _most(above) else _select(nodes, above)
 
     def _open(self, nodes: _Nodes, keep: bool = False) -> _Nodes:
         """Read the children of nodes: note the leaves, return the others."""
-        known = self.kept.knows(nodes[0])
+        known = self.kept.knows(nodes, self.found[-1])
         if known is None:
             return self._read(nodes, keep)
         old, new = _select(nodes, known), _select(nodes, ~known)
@@ -172,22 +198,57 @@ class _Search:
 
     def _read(self, nodes: _Nodes, keep: bool) -> _Nodes:
         block = self.segments.block(nodes[0])
-        share, total = self.head.log_shares_of(self.features, block)
+        wanted = self._few_wanted(nodes, block)
+        share, total = self.head.shares_of(self.features, block, wanted)
+        if not keep:
+            block, share = self._without_poor_leaves(nodes, block, share, total)
         # Not the way above less the total first: leaves that are alike have to stay alike.
-        log_conditional = share.sub_(block.spread(total))
+        log_conditional = self.head.log_of_shares(share).sub_(block.spread(total))
+        if wanted is not None:
+            log_conditional.masked_fill_(~block.spread(wanted), -torch.inf)
         if keep:
             self.kept.keep(block, log_conditional.clone())
         return self._sort_out(block, log_conditional.add_(block.spread(nodes[1])))
 
+    def _few_wanted(self, nodes: _Nodes, block: Block) -> Tensor | None:
+        """Tell for which samples the nodes matter, if it pays to read them for these alone."""
+        if block.contiguous is not None:
+            return None
+        wanted = nodes[1] >= self.found[-1]
+        few = _COST_OF_A_PAIR * int(wanted.count_nonzero()) < wanted.numel()
+        return wanted if few else None
+
+    def _without_poor_leaves(
+        self, nodes: _Nodes, block: Block, share: Tensor, total: Tensor
+    ) -> tuple[Block, Tensor]:
+        """Leave out nodes whose best decision is no better than what was found.
+
+        Where most decisions end at leaves, which is where most of a large tree is, this spares
+        working on each of them.
+        """
+        child = block.pick(self.segments.below)
+        is_leaf = child < self.n_leaves
+        if not _most(is_leaf):
+            return block, share
+        best = self.head.log_of_shares(block.node_max(share)).sub_(total).add_(nodes[1])
+        above = best.sub_(self.found[-1]).amax(1)
+        # Of leaves that are equally probable the first ones count; any may be below a node.
+        first = child.masked_fill(~is_leaf, 0).min()
+        counts = above >= 0 if bool(first < self.leaves[-1].max()) else above > 0
+        if _most(counts):
+            return block, share
+        block, rows = block.of_nodes(counts)
+        return block, share.index_select(0, rows)
+
     def _sort_out(self, block: Block, log_p: Tensor) -> _Nodes:
         """Note the leaves among the decisions, return the other nodes."""
-        child = self.segments.below.index_select(0, block.decision)
+        child = block.pick(self.segments.below)
         above = (log_p - self.found[-1]).amax(1)
-        is_better, is_leaf = above > 0, child < self.n_leaves
+        is_hopeful, is_leaf = above >= 0, child < self.n_leaves
         # Of leaves that are equally probable the first ones count.
-        may_count = is_better | ((above == 0) & (child < self.leaves[-1].max()))
+        may_count = (above > 0) | (is_hopeful & (child < self.leaves[-1].max()))
         self._note(*_select((child, log_p), may_count & is_leaf))
-        goes_on = ~is_leaf if _most(is_better) else is_better & ~is_leaf
+        goes_on = ~is_leaf if _most(is_hopeful) else is_hopeful & ~is_leaf
         child, log_p = _select((child, log_p), goes_on)
         return self.n_nodes - 1 - child, log_p
 
@@ -215,12 +276,21 @@ class _Search:
         log_p, order = log_p.sort(dim=0, descending=True, stable=True)
         self.found, self.leaves = log_p[: self.k], leaves.gather(0, order[: self.k])
 
+    def _fill_up(self) -> None:
+        """Name the first of the impossible leaves where fewer than k are possible."""
+        for sample in (self.found[-1] == self.lowest).nonzero().flatten().tolist():
+            n_possible = int((self.found[:, sample] > self.lowest).sum())
+            first = torch.arange(self.k, device=self.leaves.device)
+            rest = first[~torch.isin(first, self.leaves[:n_possible, sample])]
+            self.leaves[n_possible:, sample] = rest[: self.k - n_possible]
+            self.found[n_possible:, sample] = -torch.inf
+
 
 class _Kept:
-    """What was read of some nodes for the samples of a group."""
+    """What was read of some nodes for the samples of a group, -inf for samples not read."""
 
-    def __init__(self, n_nodes: int) -> None:
-        self.n_nodes = n_nodes
+    def __init__(self, segments: TreeSegments) -> None:
+        self.segments = segments
         # From the number of a node's decision to its row; the same for all decisions of the node.
         self.shift: Tensor | None = None
         self.rows: list[Tensor] = []
@@ -232,30 +302,42 @@ class _Kept:
         if self.n_rows + n_rows > _MAX_KEPT:
             return
         if self.shift is None:
-            self.shift = block.node.new_full((self.n_nodes,), _UNKNOWN)
+            self.shift = torch.full_like(self.segments.first_decision, _UNKNOWN)
         row = torch.arange(self.n_rows, self.n_rows + n_rows, device=block.node.device)
         self.shift[block.spread(block.node)] = row - block.decision
         self.rows.append(log_conditional)
         self.n_rows += n_rows
 
-    def knows(self, node: Tensor) -> Tensor | None:
-        """Tell which nodes are known; None means that they are too few to be told apart."""
+    def knows(self, nodes: _Nodes, worst: Tensor) -> Tensor | None:
+        """Tell which nodes are known for all samples for which they are not below a worst log P.
+
+        None means that they are too few to be told apart.
+        """
         if self.shift is None:
             return None
-        known = self.shift.index_select(0, node) < _UNKNOWN
-        return known if 2 * int(known.sum()) > known.numel() else None
+        shift = self.shift.index_select(0, nodes[0])
+        known = shift < _UNKNOWN
+        if 2 * int(known.count_nonzero()) <= known.numel():
+            return None
+        first = self.segments.first_decision.index_select(0, nodes[0]) + shift
+        first_row = self._pick(first.masked_fill_(~known, 0))
+        known &= ~((nodes[1] >= worst) & (first_row == -torch.inf)).any(1)
+        return known if 2 * int(known.count_nonzero()) > known.numel() else None
 
     def read(self, block: Block) -> Tensor:
         """Return log p of the decisions of known nodes."""
         assert self.shift is not None
+        shift = block.spread(self.shift.index_select(0, block.node))
+        return self._pick(block.decision + shift)
+
+    def _pick(self, rows: Tensor) -> Tensor:
         if len(self.rows) > 1:
             self.rows = [torch.cat(self.rows)]
-        shift = block.spread(self.shift.index_select(0, block.node))
-        return self.rows[0].index_select(0, block.decision + shift)
+        return self.rows[0].index_select(0, rows)
 
 
 def _most(mask: Tensor) -> bool:
-    return 4 * int(mask.sum()) > 3 * mask.numel()
+    return 4 * int(mask.count_nonzero()) > 3 * mask.numel()
 
 
 def _select(nodes: _Nodes, mask: Tensor) -> _Nodes:

@@ -8,7 +8,7 @@ the nodes on the way to each sample's label, for losses.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
 
 import numpy as np
@@ -23,6 +23,8 @@ from .taxonomy import Taxonomy
 _MAX_KNOWN_STEPS = 2**20
 # Up to here a product with a matrix of zeros and ones is faster than sums by index.
 _MAX_LEAVES_OF_MATRIX = 256
+# Up to so many decisions a node is taken together faster place by place than row by row.
+_MAX_WIDTH_BY_PLACE = 8
 
 
 class TreeSegments(nn.Module):
@@ -284,8 +286,14 @@ class TreeSegments(nn.Module):
         shift = self.first_decision.index_select(0, node) - (stop - fan_out)
         decision = torch.arange(n_rows, device=node.device) + shift.index_select(0, segment)
         in_a_row = bool((node.diff() == 1).all())
-        first = int(decision[0])
-        return Block(node, decision, segment, slice(first, first + n_rows) if in_a_row else None)
+        first, width = int(decision[0]), int(fan_out[0])
+        return Block(
+            node,
+            decision,
+            segment,
+            slice(first, first + n_rows) if in_a_row else None,
+            width if n_rows == width * node.shape[0] and bool((fan_out == width).all()) else None,
+        )
 
 
 def _add_rows(rows: Tensor, members: Tensor, ends: Tensor) -> Tensor:
@@ -387,12 +395,21 @@ class Block:
         Decision of each row, and the place of its node in `node`.
     contiguous : slice or None
         The same decisions as a slice, where they are one.
+    width : int or None
+        How many decisions each node has, where all have as many.
     """
 
     node: Tensor
     decision: Tensor
     segment: Tensor
     contiguous: slice | None
+    width: int | None
+
+    def of_nodes(self, chosen: Tensor) -> tuple[Block, Tensor]:
+        """Return the decisions of the marked nodes alone, and which rows they are."""
+        rows = self.spread(chosen).nonzero().squeeze(1)
+        decision, segment = (index.index_select(0, rows) for index in (self.decision, self.segment))
+        return Block(self.node, decision, segment, None, None), rows
 
     def pick(self, values: Tensor) -> Tensor:
         """Return the rows of the decisions, without a copy where they are a slice."""
@@ -406,13 +423,29 @@ class Block:
 
     def node_sum(self, values: Tensor) -> Tensor:
         """Add up the rows of each node."""
+        if (rows := self._rows_by_place(values)) is not None:
+            return reduce(torch.add, rows)
         total = values.new_zeros(self.node.shape[0], values.shape[1])
         return total.index_add_(0, self.segment, values)
 
+    def node_max(self, values: Tensor) -> Tensor:
+        """Return the largest of the rows of each node."""
+        if (rows := self._rows_by_place(values)) is not None:
+            return reduce(torch.maximum, rows)
+        highest = values.new_full((self.node.shape[0], values.shape[1]), -torch.inf)
+        index = self.segment[:, None].expand_as(values)
+        return highest.scatter_reduce_(0, index, values, "amax")
+
+    def _rows_by_place(self, values: Tensor) -> tuple[Tensor, ...] | None:
+        """Return the first row of each node, the second, and so on, if that is fast.
+
+        Added up one after the other they give the same bits as all rows added in turn.
+        """
+        if self.width is None or self.width > _MAX_WIDTH_BY_PLACE:
+            return None
+        return values.unflatten(0, (-1, self.width)).unbind(1)
+
     def log_shares(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits less their node's largest, and the log of what they add up to."""
-        highest = logits.new_full((self.node.shape[0], logits.shape[1]), -torch.inf)
-        index = self.segment[:, None].expand_as(logits)
-        highest = highest.scatter_reduce(0, index, logits, "amax")
-        shifted = logits - self.spread(highest)
+        shifted = logits - self.spread(self.node_max(logits))
         return shifted, self.node_sum(shifted.exp()).log()

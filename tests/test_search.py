@@ -52,6 +52,7 @@ WAYS = {
     "looking ahead in parts": {"_SOME_DECISIONS": 3, "_MANY_DECISIONS": 6, "_MAX_VALUES": 20},
     "one sample at a time": {"_GROUP": 1, "_SOME_DECISIONS": 0},
     "large nodes": {"_MAX_VALUES_ON_DEVICE": 8, "_MAX_VALUES": 8},
+    "pairs": {"_COST_OF_A_PAIR": 0, "_SOME_DECISIONS": 0, "_MANY_DECISIONS": 4, "_WIDE": 1},
 }
 
 
@@ -60,7 +61,7 @@ def way(request, monkeypatch):
     for name, value in WAYS[request.param].items():
         monkeypatch.setattr(f"skh2edl.search.{name}", value)
     # Rows that lie apart are copied a few at a time.
-    monkeypatch.setattr("skh2edl.heads._MAX_COPIED_WEIGHTS", 4 * N_FEATURES)
+    monkeypatch.setattr("skh2edl.node_read_out._MAX_COPIED_WEIGHTS", 4 * N_FEATURES)
 
 
 @pytest.mark.parametrize("evidence", HEADS)
@@ -139,6 +140,29 @@ def test_a_large_tree_in_single_precision_is_searched_as_the_dense_answer_says(e
     np.testing.assert_allclose(log_probability, best.values, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("k", [1, 3, 6])
+def test_impossible_leaves_come_last_and_in_tree_order(k):
+    # Only "a2" and "b" have a base rate, and no evidence speaks for the others.
+    tree = Taxonomy.from_nested({"a": ["a1", "a2", "a3"], "b": None, "c": ["c1", "c2"]})
+    # Of the root, of "a" and of "c".
+    base_rate = np.array([*(0.5, 0.5, 0.0), *(0.0, 1.0, 0.0), *(0.5, 0.5)])
+    supervised = np.zeros(tree.n_branching, dtype=bool)
+    head = OpinionTreeHead(tree, 1, base_rate, np.ones(tree.n_branching), supervised).eval()
+    leaves, log_probability = search_leaves(head, torch.zeros(2, 1), k)
+    names = ["a2", "b", "a1", "a3", "c1", "c2"]
+    assert [[tree.leaves[leaf] for leaf in row] for row in leaves] == [names[:k]] * 2
+    expected = [[-np.log(2)] * 2 + [-np.inf] * 4] * 2
+    np.testing.assert_allclose(log_probability, np.array(expected)[:, :k], rtol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_features_that_are_no_numbers_are_refused(wrong):
+    head = SoftmaxTreeHead(Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None}), 1)
+    with pytest.raises(ValueError, match=r"must be finite, got NaN or infinity in 1 of 2 sample"):
+        search_leaves(head, torch.tensor([[0.0], [wrong]]))
+
+
 def test_no_samples_have_no_leaves():
     head = SoftmaxTreeHead(Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None}), 1)
     leaves, log_probability = search_leaves(head, torch.zeros(0, 1), 2)
@@ -149,13 +173,13 @@ def test_no_samples_have_no_leaves():
 def rows_read(monkeypatch):
     """The number of decisions in each reading."""
     rows = []
-    read = SoftmaxTreeHead.log_shares_of
+    read = SoftmaxTreeHead.shares_of
 
-    def count(head, features, block):
+    def count(head, features, block, wanted):
         rows.append(len(block.decision))
-        return read(head, features, block)
+        return read(head, features, block, wanted)
 
-    monkeypatch.setattr(SoftmaxTreeHead, "log_shares_of", count)
+    monkeypatch.setattr(SoftmaxTreeHead, "shares_of", count)
     return rows
 
 
