@@ -270,19 +270,13 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         """Return the parameters, with what stands for those that are left open."""
         return self.get_params(deep=False)
 
-    def _penalty_shape(self) -> str:
+    def _penalty(self) -> dict[str, Any]:
         """Return how the penalty of a quasi-Newton fit falls on the rows of the read-out."""
-        return "uniform"
-
-    def _penalty_metric(self) -> str:
-        """Return what the square of a row is to the penalty of a quasi-Newton fit."""
-        metric: str = "within" if self.l2_metric is None else self.l2_metric
-        return metric
-
-    def _relaxation(self) -> float:
-        """Return the part of that penalty which is left for the length of all rows."""
-        part: float = 1.0 if self.l2_relaxation is None else self.l2_relaxation
-        return part
+        return {
+            "l2_shape": "uniform",
+            "l2_metric": "within" if self.l2_metric is None else self.l2_metric,
+            "l2_relaxation": 1.0 if self.l2_relaxation is None else self.l2_relaxation,
+        }
 
     def _minimize(
         self,
@@ -298,13 +292,11 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             targets,
             weight,
             l2=self.l2,
-            l2_shape=self._penalty_shape(),
-            l2_metric=self._penalty_metric(),
-            l2_relaxation=self._relaxation(),
             max_iter=self.max_iter,
             tol=self._tolerance(),
             least_fall=LEAST_FALL if self.tol is None else 0.0,
             verbose=self.verbose,
+            **self._penalty(),
         )
         self.n_iter_ = len(values)
         self.history_ = {"iteration": list(range(len(values))), "objective": values}

@@ -125,8 +125,8 @@ class HierCEClassifier(Baseline):
         "l2_shape": [StrOptions(set(L2_SHAPES))],
     }
 
-    def _penalty_shape(self) -> str:
-        return self.l2_shape
+    def _penalty(self) -> dict[str, Any]:
+        return super()._penalty() | {"l2_shape": self.l2_shape}
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]

@@ -434,17 +434,8 @@ class H2EDLClassifier(TreeClassifier):
         tolerance: float = self._chosen("tol")
         return tolerance
 
-    def _penalty_shape(self) -> str:
-        shape: str = self._chosen("l2_shape")
-        return shape
-
-    def _penalty_metric(self) -> str:
-        metric: str = self._chosen("l2_metric")
-        return metric
-
-    def _relaxation(self) -> float:
-        part: float = self._chosen("l2_relaxation")
-        return part
+    def _penalty(self) -> dict[str, Any]:
+        return {name: self._chosen(name) for name in super()._penalty()}
 
     def _choose_kl_weight(self) -> float:
         learns = self.solver == "adamw" or (self.backbone is not None and self.finetune == "full")

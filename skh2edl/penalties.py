@@ -109,7 +109,7 @@ def row_penalties(
     >>> y = tree.resolve(np.repeat(["lynx", "puma", "fox", "wolf"], 2))
     >>> X = np.array([[3, 2], [3, 4], [3, 3], [3, 5], [0, 4], [0, 2], [0, 3], [0, 5]])
     >>> row_penalties(tree, X, y, np.ones(8)).round(3)
-    array([0.025, 0.025, 2.236, 2.236, 2.236, 2.236])
+    array([0.035, 0.035, 1.581, 1.581, 1.581, 1.581])
     """
     within, between = variances(taxonomy, features, targets, weights)
     n_siblings = np.diff(taxonomy.decision_offsets)[taxonomy.decision_nodes]

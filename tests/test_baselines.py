@@ -95,7 +95,7 @@ def test_every_rival_is_exported_and_can_be_saved():
 def test_the_classifier_is_its_head_with_the_same_options(method, data):
     X, labels, _ = data
     kind, options = METHODS[method]
-    clf = method(TREE, backbone=None, **options).fit(X, labels)
+    clf = method(TREE, backbone=None, l2_metric="identity", **options).fit(X, labels)
     head = kind(TREE, 6, **options).double()
     assert type(clf.network_.head) is kind
     head.load_state_dict(clf.network_.head.state_dict())
@@ -197,7 +197,7 @@ def test_only_flat_models_need_to_be_told_how_to_read_partial_labels():
 
 def test_flat_edl_is_h2edl_on_a_flat_tree(data):
     X, _, leaves = data
-    options = {"backbone": None, "prior": "inverse_frequency", "tol": 1e-8}
+    options = {"backbone": None, "prior": "inverse_frequency", "tol": 1e-8, "l2_metric": "within"}
     rows = slice(10, None)
     flat = FlatEDLClassifier(**options).fit(X[rows], leaves[rows])
     tree = H2EDLClassifier(preset="paper", **options).fit(X[rows], leaves[rows])

@@ -116,7 +116,8 @@ def test_a_protocol_gives_every_method_the_same_chances(runs):
 def test_a_record_scores_what_scikit_learn_fits_on_the_same_rows(data, features, tmp_path):
     # Our objective is mean loss + l2 / 2 |w|²; scikit-learn's is sum loss + 1 / (2 C) |w|².
     l2 = 0.01
-    (path,) = run([experiment(parameters={"l2": l2, "tol": 1e-7})], data, features, tmp_path)
+    plain = experiment(parameters={"l2": l2, "l2_metric": "identity", "tol": 1e-7})
+    (path,) = run([plain], data, features, tmp_path)
     record = json.loads(path.read_text())
     train, test = data.split == "train", data.split == "test"
     mean = features[train].mean(axis=0)

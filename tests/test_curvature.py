@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import StandardScaler
 
@@ -197,9 +198,12 @@ def test_features_that_vary_along_few_directions_take_fewer_iterations(monkeypat
     # Noise of the labels keeps the classes mixed, as in hard data.
     scores = X @ rng.normal(size=(40, 5)) + 30 * rng.normal(size=(400, 5))
     y = np.array(tree.leaves)[scores.argmax(1)]
-    aware = H2EDLClassifier(tree, backbone=None, l2=1e-4, tol=1e-5).fit(X, y)
+    clf = H2EDLClassifier(
+        tree, backbone=None, l2=1e-4, l2_metric="identity", initial_bias=0.0, tol=1e-5
+    )
+    aware = clone(clf).fit(X, y)
     monkeypatch.setattr("skh2edl.solvers.Curvature", lambda *arguments: None)
-    unaware = H2EDLClassifier(tree, backbone=None, l2=1e-4, tol=1e-5).fit(X, y)
+    unaware = clone(clf).fit(X, y)
     assert aware.n_iter_ < 0.6 * unaware.n_iter_
     objectives = [clf.history_["objective"][-1] for clf in (aware, unaware)]
     assert objectives[0] == pytest.approx(objectives[1], rel=1e-4)

@@ -67,7 +67,8 @@ def test_the_numbers_of_the_concepts_are_those_of_the_pictures():
 
 
 @pytest.mark.parametrize(
-    "name", ["read_out", "evidence", "risk", "kl_weight", "initial_bias", "l2_shape"]
+    "name",
+    ["read_out", "evidence", "risk", "kl_weight", "initial_bias", "l2_shape", "l2_metric"],
 )
 def test_the_page_on_the_method_names_the_presets_as_they_are(name):
     row = re.search(rf"^\| `{name}` \| (.*?) \| (.*?) \|", page("method"), flags=re.MULTILINE)

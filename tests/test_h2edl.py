@@ -211,7 +211,9 @@ def test_the_head_only_solver_reaches_the_optimum_of_its_objective():
     # Flat-CE with this penalty is scikit-learn's multinomial logistic regression.
     X, y = load_iris(return_X_y=True)
     X = StandardScaler().fit_transform(X)
-    ours = FlatCEClassifier(backbone=None, l2=0.01, tol=1e-8, feature_scaling=None).fit(X, y)
+    ours = FlatCEClassifier(
+        backbone=None, l2=0.01, l2_metric="identity", tol=1e-8, feature_scaling=None
+    ).fit(X, y)
     theirs = LogisticRegression(C=1 / (0.01 * len(X)), tol=1e-10, max_iter=10_000).fit(X, y)
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-5)
 
@@ -379,8 +381,8 @@ def test_without_a_penalty_of_its_own_a_fit_of_many_features_has_more():
     X, y = rng.normal(size=(40, 2560)), np.repeat(["a", "b"], 20)
     unnamed, twice, once = (
         H2EDLClassifier(backbone=None, l2=l2).fit(X, y).network_.head.linear.weight.detach().numpy()
-        # Twelve over the samples, and twice that for twice the features it was chosen with.
-        for l2 in (None, 2 * 12 / 40, 12 / 40)
+        # 216 over the samples, and twice that for twice the features it was chosen with.
+        for l2 in (None, 2 * 216 / 40, 216 / 40)
     )
     np.testing.assert_array_equal(unnamed, twice)
     assert np.linalg.norm(twice) < np.linalg.norm(once)
@@ -390,7 +392,8 @@ def test_without_a_penalty_of_its_own_a_fit_of_many_features_has_more():
 @pytest.mark.parametrize("shape", ["separation", "uniform"])
 def test_the_penalty_of_a_row_has_the_share_of_its_shape(method, shape, data):
     X, y = data
-    clf = method(TREE, backbone=None, l2=0.02, l2_shape=shape).fit(X, y)
+    options = {"l2_shape": shape, "l2_metric": "identity", "l2_relaxation": 1.0}
+    clf = method(TREE, backbone=None, l2=0.02, **options).fit(X, y)
     head, nodes = clf.network_.head, TREE.resolve(y)
     features = clf.network_.standardized(torch.from_numpy(X))
     shares = np.ones(TREE.n_decisions)
@@ -438,13 +441,13 @@ def test_a_search_that_fails_once_does_not_end_the_fit(data, monkeypatch):
         searches.append(arguments)
         return (None,) * 6 if len(searches) == 5 else line_search(*arguments)
 
-    monkeypatch.setattr("skh2edl.solvers.line_search", fail_once)
+    monkeypatch.setattr("skh2edl.quasi_newton.line_search", fail_once)
     disturbed = H2EDLClassifier(TREE, backbone=None, tol=1e-6).fit(*data)
     assert len(searches) > 10
     objectives = [clf.history_["objective"][-1] for clf in (undisturbed, disturbed)]
     assert objectives[1] == pytest.approx(objectives[0], rel=1e-6)
     # One that fails along the gradient itself does.
-    monkeypatch.setattr("skh2edl.solvers.line_search", lambda *arguments: (None,) * 6)
+    monkeypatch.setattr("skh2edl.quasi_newton.line_search", lambda *arguments: (None,) * 6)
     assert H2EDLClassifier(TREE, backbone=None, tol=1e-6).fit(*data).n_iter_ == 1
 
 

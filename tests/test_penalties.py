@@ -115,14 +115,14 @@ def test_rows_are_shrunk_where_siblings_do_not_differ():
     assert 5 < (empty[0] / empty[-1]) / (informative[0] / informative[-1]) < 30
 
 
-def test_what_is_the_same_for_all_depths_grows_tenfold_and_falls_with_the_number_of_siblings():
+def test_what_is_the_same_for_all_depths_grows_fivefold_and_falls_with_the_number_of_siblings():
     tree = Taxonomy.from_nested({"x": ["a", "b"], "y": ["c", "d"]})
     nodes = tree.resolve(np.repeat(["a", "b", "c", "d"], 2))
     # x and y at ±1 of the first feature, siblings at ±1 / sqrt 2 of the second: 2 for both depths.
     X = np.array([[1, 1], [1, 1], [1, -1], [1, -1], [-1, 1], [-1, 1], [-1, -1], [-1, -1.0]])
     X += np.tile([[0, 0.5], [0, -0.5]], (4, 1))
     within = 0.25 / 2
-    expected = within**2 / (2 / 2) / np.sqrt(2) * np.array([10**-0.5] * 2 + [10**0.5] * 4)
+    expected = within**2 / (2 / 2) / np.sqrt(2) * np.array([5**-0.5] * 2 + [5**0.5] * 4)
     # Under the bound of a tenth: 0.1 (0.25 + 2) < 0.25.
     np.testing.assert_allclose(row_penalties(tree, X, nodes, np.ones(8)), expected)
     # The same variances with more siblings.
@@ -147,7 +147,7 @@ def test_each_row_has_the_width_of_its_own_node_and_the_depth_of_its_own_way():
     shares = row_penalties(tree, X, nodes, np.ones(len(nodes)))
     for name, share in zip(tree.labels(tree.decision_children), shares, strict=True):
         depth, width = by_hand[name]
-        expected = within**2 / between[depth] * 10 ** (depth / 2 - 0.5) / width**0.5
+        expected = within**2 / between[depth] * 5 ** (depth / 2 - 0.5) / width**0.5
         assert share == pytest.approx(expected)
 
 
@@ -172,7 +172,8 @@ def test_unequal_weights_count_in_the_penalty_of_a_fit():
     tree, X, nodes = drawn((1.0, 0.5), 1.0, n_leaves=3, n_samples=10)
     weights = np.tile([0.2, 3.0], len(X) // 2)
     y = tree.labels(nodes)
-    clf = H2EDLClassifier(tree, backbone=None).fit(X, y, sample_weight=weights)
+    clf = H2EDLClassifier(tree, backbone=None, l2_metric="identity", l2_relaxation=1.0)
+    clf.fit(X, y, sample_weight=weights)
     features = clf.network_.standardized(torch.from_numpy(X))
     shares = row_penalties(tree, features.numpy(), nodes, weights)
     l2 = default_l2(X.shape[1], weights.sum(), "separation")
@@ -252,9 +253,9 @@ def test_a_label_that_others_refine_says_nothing_of_the_spread():
 
 
 def test_the_default_falls_with_samples_and_grows_with_features():
-    assert default_l2(1280, 500, "separation") == pytest.approx(12 / 500)
-    assert default_l2(20, 500, "separation") == pytest.approx(12 / 500 / 8)
-    assert default_l2(2560, 500, "separation") == pytest.approx(24 / 500)
+    assert default_l2(1280, 500, "separation") == pytest.approx(216 / 500)
+    assert default_l2(20, 500, "separation") == pytest.approx(216 / 500 / 8)
+    assert default_l2(2560, 500, "separation") == pytest.approx(432 / 500)
     assert default_l2(1280, 500) == default_l2(1280, 5) == 0.003
 
 
@@ -263,7 +264,7 @@ def test_small_weights_are_not_taken_for_few_samples(factor):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)
     weighted = H2EDLClassifier(backbone=None).fit(X, y, sample_weight=np.full(60, factor))
-    l2 = 12 * (5 / 1280) ** 0.5 / (60 * max(factor, 1.0))
+    l2 = 216 * (5 / 1280) ** 0.5 / (60 * max(factor, 1.0))
     named = H2EDLClassifier(backbone=None, l2=l2).fit(X, y)
     np.testing.assert_allclose(weighted.predict_proba(X), named.predict_proba(X), rtol=1e-4)
 

@@ -20,7 +20,7 @@ def metric_by_hand(X, y, weights):
     for label in np.unique(y):
         own = y == label
         covariance += weights[own].sum() * np.cov(X[own].T, aweights=weights[own], ddof=0)
-    metric = 0.2 * covariance / np.diag(covariance).mean() + 0.8 * np.eye(len(covariance))
+    metric = 0.4 * covariance / np.diag(covariance).mean() + 0.6 * np.eye(len(covariance))
     share = weights / weights.sum()
     after = share @ np.einsum("ij,jk,ik->i", X, np.linalg.inv(metric), X)
     return metric * after / (share @ np.square(X).sum(1))
@@ -79,7 +79,9 @@ def test_a_fit_is_logistic_regression_of_features_in_which_classes_are_rounder()
     theirs = LogisticRegression(C=1 / (0.01 * len(X)), tol=1e-10, max_iter=10_000).fit(rounder, y)
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(rounder), atol=1e-5)
     # And it is not the fit without.
-    plain = FlatCEClassifier(backbone=None, l2=0.01, tol=1e-8, feature_scaling=None).fit(X, y)
+    plain = FlatCEClassifier(
+        backbone=None, l2=0.01, l2_metric="identity", tol=1e-8, feature_scaling=None
+    ).fit(X, y)
     assert np.abs(plain.predict_proba(X) - ours.predict_proba(X)).max() > 1e-3
 
 
@@ -103,7 +105,7 @@ def test_classes_of_one_sample_leave_the_penalty_as_it_is(samples):
 
 
 def test_a_second_fit_goes_on_where_the_first_ended(samples):
-    clf = H2EDLClassifier(TREE, backbone=None, l2_metric="within", tol=1e-5, warm_start=True)
+    clf = H2EDLClassifier(TREE, backbone=None, l2_relaxation=1.0, tol=1e-5, warm_start=True)
     first = clf.fit(*samples).predict_proba(samples[0])
     assert clf.n_iter_ > 3
     np.testing.assert_allclose(clf.fit(*samples).predict_proba(samples[0]), first, atol=1e-3)
@@ -117,7 +119,7 @@ def test_an_interrupted_second_fit_leaves_a_head_that_reads_the_features(samples
     def interrupt(descent, max_iter, verbose):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("skh2edl.solvers._Descent.run", interrupt)
+    monkeypatch.setattr("skh2edl.quasi_newton.QuasiNewton.run", interrupt)
     with pytest.raises(KeyboardInterrupt):
         clf.fit(*samples)
     np.testing.assert_allclose(clf.predict_proba(samples[0]), first, atol=1e-5)
