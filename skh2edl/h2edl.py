@@ -21,7 +21,7 @@ from .taxonomy import Taxonomy
 # Beyond this the preset's nested read-out, which reads every leaf of every sample, gives way.
 MAX_NESTED_LEAVES = 20_000
 
-# Weight of misleading evidence in the default preset where a network learns in epochs.
+# Weight of misleading evidence in the default preset where a network is fine-tuned.
 KL_OF_A_LEARNING_NETWORK = 0.00005
 
 # Each method parameter that is None takes its value from the preset.
@@ -105,8 +105,9 @@ class H2EDLClassifier(TreeClassifier):
     risk : {"squared", "log", "digamma", "none"}, default=None
         The evidential risk of each decision.
     kl_weight : float, default=None
-        Weight of the divergence that takes evidence for wrong children away. None means 0.00005 in
-        the default preset where the network is fine-tuned or ``solver="adamw"``.
+        Weight of the divergence that takes evidence for wrong children away. None means 0.000005
+        in the default preset, and 0.00005 there where the network is fine-tuned or
+        ``solver="adamw"``.
     kl_annealing_epochs : float, default=10
         Epochs over which that weight rises from 0; a quasi-Newton fit uses the full weight.
     kl_per_child : bool, default=False
@@ -118,8 +119,8 @@ class H2EDLClassifier(TreeClassifier):
     depth_weights : sequence of float, default=None
         Weight of the decisions of each depth, from the root; None means 1.
     initial_bias : float, default=None
-        Bias of the read-out at the start. None means 7 in the default preset: it then starts as a
-        softmax and learns as fast.
+        Bias of the read-out at the start. None means 7 in the default preset, and 0 there with
+        evidence other than "exp": from 7 that starts as a softmax, and learns as fast.
     image_size : int or (height, width), default=None
         None takes the size the weights were trained for.
     augmentation : str, mapping or None, default="timm"
@@ -156,7 +157,8 @@ class H2EDLClassifier(TreeClassifier):
         Part of the penalty that is left when, the directions of the rows being found, the one
         length of all of them and the biases are fitted once more: a strong penalty finds better
         directions and makes rows too short. 1: no second fit. None means 1 / 24 in the default
-        preset, and 1 in the paper's form and in the rivals.
+        preset, also of an `l2` that is given, and 1 with a uniform shape, in the paper's form and
+        in the rivals. Where features hardly tell classes apart, 1 has the better likelihood.
     tol, max_iter : float and int, default=None and 1000
         Largest gradient component, and number of iterations, at which that fit stops. None means
         8e-4 in the default preset, which takes fewer iterations at no cost, and 1e-4 in the
@@ -397,6 +399,7 @@ class H2EDLClassifier(TreeClassifier):
         chosen = {name: self._chosen(name) for name in PRESETS[self.preset]}
         chosen["read_out"] = self._choose_read_out(self.taxonomy_)
         chosen["kl_weight"] = self._choose_kl_weight()
+        chosen["initial_bias"] = self._choose_bias()
         return super()._parameters_in_use() | chosen | {"preset": None}
 
     def _make_head(
@@ -427,7 +430,7 @@ class H2EDLClassifier(TreeClassifier):
             leaf_weight=self._chosen("leaf_weight"),
             consistency_weight=self._chosen("consistency_weight"),
             depth_weights=self.depth_weights,
-            initial_bias=self._chosen("initial_bias"),
+            initial_bias=self._choose_bias(),
         )
 
     def _tolerance(self) -> float:
@@ -435,7 +438,18 @@ class H2EDLClassifier(TreeClassifier):
         return tolerance
 
     def _penalty(self) -> dict[str, Any]:
-        return {name: self._chosen(name) for name in super()._penalty()}
+        chosen = {name: self._chosen(name) for name in super()._penalty()}
+        if self.l2_relaxation is None and chosen["l2_shape"] == "uniform":
+            # Its own strength leaves rows about as long as they should be.
+            chosen["l2_relaxation"] = 1.0
+        return chosen
+
+    def _choose_bias(self) -> float:
+        bias: float = self._chosen("initial_bias")
+        if self.initial_bias is None and self.preset == "default":
+            # Only exponential evidence is a softmax where there is much of it.
+            bias = bias if self._chosen("evidence") == "exp" else 0.0
+        return bias
 
     def _choose_kl_weight(self) -> float:
         learns = self.solver == "adamw" or (self.backbone is not None and self.finetune == "full")

@@ -478,11 +478,9 @@ class OpinionTreeHead(EvidentialHead):
 
     def common_bias(self) -> Tensor:
         """Mark the biases that together raise what is read of every leaf alike: (n_outputs,)."""
-        return (
-            (self.segments.parent < 0).to(self.linear.bias)
-            if self.nested
-            else (super().common_bias())
-        )
+        if not self.nested:
+            return super().common_bias()
+        return (self.segments.parent < 0).to(self.linear.bias)
 
     def pooled_evidence(self, logits: Tensor) -> Tensor:
         """Count evidence at the leaves and add it up on the way to the root."""

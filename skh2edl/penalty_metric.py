@@ -98,13 +98,14 @@ def _covariance_within(
 ) -> Tensor:
     """Return the covariance of features around the means of their classes, up to a factor."""
     rows, label = samples_of_classes(taxonomy, targets, weights)
-    place = torch.from_numpy(np.unique(label, return_inverse=True)[1])
-    weight = torch.from_numpy(weights[rows]).to(inputs)
+    place = np.unique(label, return_inverse=True)[1]
+    # In double precision as far as they are divided: of some class they may all be tiny.
+    total = np.bincount(place, weights[rows])
+    part = torch.from_numpy(weights[rows] / total[place]).to(inputs)
+    weight = torch.from_numpy(weights[rows] / weights.max(initial=0.0)).to(inputs)
     own = inputs[torch.from_numpy(rows)]
-    n_classes = int(place.max()) + 1 if place.numel() else 0
-    total = inputs.new_zeros(n_classes).index_add_(0, place, weight)
-    means = inputs.new_zeros(n_classes, inputs.shape[1])
-    means.index_add_(0, place, own * weight[:, None]).div_(total[:, None])
+    means = inputs.new_zeros(total.size, inputs.shape[1])
+    means.index_add_(0, torch.from_numpy(place), own * part[:, None])
     # The root of the weight on both sides, so that the product is symmetric to the last bit.
     around = (own - means[place]).mul_(weight.sqrt()[:, None])
     return around.T @ around

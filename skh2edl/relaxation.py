@@ -12,14 +12,17 @@ import numpy.typing as npt
 import torch
 from scipy.optimize import minimize
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 from .heads import Targets, TreeHead
 
 # Where this fit stops: the amount of evidence hangs on gradients as small as the weight of
-# misleading evidence.
-_TOLERANCE, _MAX_ITER = 1e-6, 30
-# How much of p (1 - p) is taken to be left of what a bias bends, and how little it bends at least.
-_CURVATURE_LEFT, _LEAST_CURVATURE = 0.3, 1e-4
+# misleading evidence, and single precision cannot tell apart values closer than the last.
+_TOLERANCE, _MAX_ITER, _LEAST_GAIN = 1e-6, 30, 1e-8
+# How many times longer or shorter rows become at most.
+_LONGEST = 1000.0
+# The part of p (1 - p) that a bias is taken to bend by, and how little it bends at least.
+_PART_OF_VARIANCE, _LEAST_CURVATURE = 0.3, 1e-4
 # By how much a step raises all read-outs together: of what evidence there is the loss says little.
 _STEP_OF_AMOUNT = 10.0
 
@@ -34,8 +37,8 @@ def relax_rows(
 ) -> float:
     """Minimise the mean loss plus a penalty over the length of all rows and the biases.
 
-    The directions of the rows and the ratios of their lengths stay. After an interruption the head
-    is what it was.
+    The directions of the rows and the ratios of their lengths stay. After an interruption, and
+    where the loss is not finite, the head is what it was.
 
     Parameters
     ----------
@@ -84,8 +87,9 @@ def relax_rows(
     together = _STEP_OF_AMOUNT * head.common_bias().double().numpy()
     alone = np.ones(together.size)
     if bends is not None:
-        alone = 1 / np.sqrt(np.maximum(_CURVATURE_LEFT * bends, _LEAST_CURVATURE))
-    stand_in = nn.Linear(unit.shape[1], unit.shape[0], dtype=rows.dtype)
+        alone = 1 / np.sqrt(np.maximum(_PART_OF_VARIANCE * bends, _LEAST_CURVATURE))
+    # Without the random start that torch would draw.
+    stand_in = skip_init(nn.Linear, unit.shape[1], unit.shape[0], dtype=rows.dtype)
     start = bias.double().numpy()
 
     def place(at: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
@@ -110,7 +114,8 @@ def relax_rows(
             np.zeros(2 + alone.size),
             jac=True,
             method="L-BFGS-B",
-            options={"maxiter": _MAX_ITER, "gtol": _TOLERANCE, "ftol": 0.0},
+            bounds=[(-np.log(_LONGEST), np.log(_LONGEST)), *[(None, None)] * (1 + alone.size)],
+            options={"maxiter": _MAX_ITER, "gtol": _TOLERANCE, "ftol": _LEAST_GAIN},
         )
     finally:
         head.linear = linear

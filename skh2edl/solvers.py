@@ -139,15 +139,27 @@ def minimize_head(
     if metric is not None:
         with torch.no_grad():
             head.linear.weight.copy_(metric.rows(head.linear.weight))
+    of_length = (inputs, objective.prepared, objective.share)
+    before = [parameter.detach().clone() for parameter in (head.linear.weight, head.linear.bias)]
     try:
+        if l2_relaxation < 1 and not is_new:
+            # A head that goes on is as long as the fit before left it.
+            relax_rows(head, *of_length, objective.squares().item(), bends)
         # The rows first: they are what curvature is known of.
         others = [each for name, each in head.named_parameters() if not name.startswith("linear.")]
         moved = [head.linear.weight, head.linear.bias, *(p for p in others if p.requires_grad)]
         descent = QuasiNewton(moved, objective, curvature, tol, least_fall if is_new else 0.0)
         descent.run(max_iter, verbose)
-        if l2_relaxation < 1:
-            squares = l2_relaxation * objective.squares().item()
-            relax_rows(head, inputs, objective.prepared, objective.share, squares, bends)
+        squares = l2_relaxation * objective.squares().item()
+        # Rows that nothing shrank are as long as they should be.
+        if l2_relaxation < 1 and 0 < squares < np.inf:
+            relax_rows(head, *of_length, squares, bends)
+    except BaseException:
+        if not is_new:
+            with torch.no_grad():
+                head.linear.weight.copy_(before[0])
+                head.linear.bias.copy_(before[1])
+        raise
     finally:
         # Also after an interruption: a head that goes on from an earlier fit stays usable.
         if metric is not None:

@@ -125,6 +125,29 @@ def test_an_interrupted_second_fit_leaves_a_head_that_reads_the_features(samples
     np.testing.assert_allclose(clf.predict_proba(samples[0]), first, atol=1e-5)
 
 
+@pytest.mark.parametrize("weight", [1e-50, 1e45])
+def test_a_class_of_hardly_any_or_nearly_all_weight_leaves_a_metric(samples, weight):
+    X, y = samples
+    weights = np.where(y == "lynx", weight, 1.0)
+    single, double = (
+        WithinMetric(TREE, torch.from_numpy(X).to(dtype), TREE.resolve(y), weights).factor
+        for dtype in (torch.float32, torch.float64)
+    )
+    np.testing.assert_allclose(single, double, rtol=1e-4, atol=1e-5)
+    assert np.abs(np.tril(double, -1)).max() > 0.01
+
+
+def test_many_features_have_no_metric():
+    X = np.zeros((6, 8193))
+    X[:, :3] = np.random.default_rng(0).normal(size=(6, 3))
+    y = ["lynx", "lynx", "puma", "puma", "fox", "fox"]
+    plain, within = (
+        H2EDLClassifier(TREE, backbone=None, l2_metric=each).fit(X, y).predict_proba(X)
+        for each in ("identity", "within")
+    )
+    np.testing.assert_array_equal(within, plain)
+
+
 @pytest.mark.parametrize("size", [1e-30, 1e25])
 def test_the_metric_is_that_of_features_of_any_size(samples, size):
     inputs, nodes = torch.from_numpy(samples[0]).float(), TREE.resolve(samples[1])
