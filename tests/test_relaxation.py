@@ -222,7 +222,7 @@ def test_the_amount_of_evidence_is_found_although_the_loss_says_little_of_it(
         value = loss()
         of_rows, of_bias = torch.autograd.grad(value, [head.linear.weight, head.linear.bias])
         square = 0.05 * np.exp(2 * at[0])
-        slope = float((of_rows * head.linear.weight).sum()) + square
+        slope = (of_rows * head.linear.weight).sum().item() + square
         return value.item() + square / 2, np.r_[slope, of_bias.numpy()]
 
     ours = value_after_relaxation()
