@@ -23,8 +23,9 @@ _TOLERANCE, _MAX_ITER, _LEAST_GAIN = 1e-6, 30, 1e-8
 _LONGEST = 1000.0
 # The part of p (1 - p) that a bias is taken to bend by, and how little it bends at least.
 _PART_OF_VARIANCE, _LEAST_CURVATURE = 0.3, 1e-4
-# By how much a step raises all read-outs together: of what evidence there is the loss says little.
-_STEP_OF_AMOUNT = 10.0
+# By how much a step raises all read-outs together, as the loss says little of how much evidence is,
+# and how many such steps are allowed: where there is no evidence at all, no slope leads back.
+_STEP_OF_AMOUNT, _MOST_STEPS = 3.0, 2.0
 
 
 def relax_rows(
@@ -88,6 +89,7 @@ def relax_rows(
     alone = np.ones(together.size)
     if bends is not None:
         alone = 1 / np.sqrt(np.maximum(_PART_OF_VARIANCE * bends, _LEAST_CURVATURE))
+    limits = (float(np.log(_LONGEST)), _MOST_STEPS)
     # Without the random start that torch would draw.
     stand_in = skip_init(nn.Linear, unit.shape[1], unit.shape[0], dtype=rows.dtype)
     start = bias.double().numpy()
@@ -114,7 +116,7 @@ def relax_rows(
             np.zeros(2 + alone.size),
             jac=True,
             method="L-BFGS-B",
-            bounds=[(-np.log(_LONGEST), np.log(_LONGEST)), *[(None, None)] * (1 + alone.size)],
+            bounds=[(-most, most) for most in limits] + [(None, None)] * alone.size,
             options={"maxiter": _MAX_ITER, "gtol": _TOLERANCE, "ftol": _LEAST_GAIN},
         )
     finally:
