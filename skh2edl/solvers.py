@@ -142,9 +142,10 @@ def minimize_head(
     of_length = (inputs, objective.prepared, objective.share)
     before = [parameter.detach().clone() for parameter in (head.linear.weight, head.linear.bias)]
     try:
-        if l2_relaxation < 1 and not is_new:
+        squares = objective.squares().item()
+        if l2_relaxation < 1 and not is_new and squares > 0:
             # A head that goes on is as long as the fit before left it.
-            relax_rows(head, *of_length, objective.squares().item(), bends)
+            relax_rows(head, *of_length, squares, bends)
         # The rows first: they are what curvature is known of.
         others = [each for name, each in head.named_parameters() if not name.startswith("linear.")]
         moved = [head.linear.weight, head.linear.bias, *(p for p in others if p.requires_grad)]
