@@ -474,7 +474,7 @@ def test_the_default_has_a_penalty_by_separation_and_the_form_of_the_paper_has_n
         assert np.abs(left.predict_proba(X) - other.predict_proba(X)).max() > 1e-3
 
 
-@pytest.mark.parametrize(("preset", "tol"), [("default", 3e-4), ("paper", 1e-4)])
+@pytest.mark.parametrize(("preset", "tol"), [("default", 8e-4), ("paper", 1e-4)])
 def test_without_a_tolerance_of_its_own_a_fit_has_the_one_of_its_preset(preset, tol):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)
