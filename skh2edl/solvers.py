@@ -151,25 +151,26 @@ def minimize_head(
         moved = [head.linear.weight, head.linear.bias, *(p for p in others if p.requires_grad)]
         descent = QuasiNewton(moved, objective, curvature, tol, least_fall if is_new else 0.0)
         descent.run(max_iter, verbose)
+        if not np.isfinite(descent.values[-1]):
+            raise FloatingPointError(
+                "The objective became NaN or infinite. Check the features for huge values, or raise "
+                "l2."
+            )
         squares = l2_relaxation * objective.squares().item()
         # Rows that nothing shrank are as long as they should be.
-        if l2_relaxation < 1 and 0 < squares < np.inf:
+        if l2_relaxation < 1 and squares > 0:
             relax_rows(head, *of_length, squares, bends)
     except BaseException:
+        # Whatever happened, the fit before is not lost.
         if not is_new:
             with torch.no_grad():
                 head.linear.weight.copy_(before[0])
                 head.linear.bias.copy_(before[1])
         raise
     finally:
-        # Also after an interruption: a head that goes on from an earlier fit stays usable.
         if metric is not None:
             with torch.no_grad():
                 head.linear.weight.copy_(metric.rows_back(head.linear.weight))
-    if not np.isfinite(descent.values[-1]):
-        raise FloatingPointError(
-            "The objective became NaN or infinite. Check the features for huge values, or raise l2."
-        )
     if not descent.done:
         warnings.warn(
             f"The head did not converge in {max_iter} iterations. Raise max_iter, tol or l2.",

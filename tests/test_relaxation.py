@@ -135,6 +135,23 @@ def test_a_fit_that_goes_on_ends_where_it_ended(samples):
         assert clf.n_iter_ == 1
 
 
+def test_a_second_fit_that_fails_leaves_the_first(samples, monkeypatch):
+    X, y = samples
+    clf = H2EDLClassifier(TREE, backbone=None, warm_start=True)
+    labels = np.array(TREE.leaves)[y]
+    first = clf.fit(X, labels).predict_proba(X)
+
+    def end_with_no_number(descent, max_iter, verbose):
+        with torch.no_grad():
+            descent.parameters[0].fill_(np.nan)
+        descent.values.append(np.nan)
+
+    monkeypatch.setattr("skh2edl.quasi_newton.QuasiNewton.run", end_with_no_number)
+    with pytest.raises(FloatingPointError, match="raise l2"):
+        clf.fit(X, labels)
+    np.testing.assert_allclose(clf.predict_proba(X), first, atol=1e-5)
+
+
 def test_no_generator_of_the_caller_moves(samples):
     X, y = samples
     torch.manual_seed(0)
