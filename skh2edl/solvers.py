@@ -153,8 +153,8 @@ def minimize_head(
         descent.run(max_iter, verbose)
         if not np.isfinite(descent.values[-1]):
             raise FloatingPointError(
-                "The objective became NaN or infinite. Check the features for huge values, or raise "
-                "l2."
+                "The objective became NaN or infinite. Check the features for huge values, or "
+                "raise l2."
             )
         squares = l2_relaxation * objective.squares().item()
         # Rows that nothing shrank are as long as they should be.
