@@ -15,9 +15,10 @@ import numpy.typing as npt
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from ._answers import TreeAnswers
+from ._evidence import check_groups
 from ._validation import (
     CallbackSupportMixin,
     Interval,
@@ -160,7 +161,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples; None means 1.
         groups : array-like of shape (n_samples,), default=None
-            Such as patients: a group is never on both sides of the validation split.
+            Such as patients: never on both sides of a split, and left out together.
         X_val, y_val : default=None
             Validation data, instead of a `validation_fraction` of the training data.
 
@@ -222,6 +223,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         backbone = self._make_backbone(seed) if previous is None else previous.backbone
         samples, usable = self._read_X(X, backbone, reset=previous is None)
         labels = check_labels(y, len(samples))
+        groups = None if groups is None else check_groups(groups, len(samples))[1]
         going_on = previous is not None or one_epoch
         known = getattr(self, "taxonomy_", None) if going_on else None
         taxonomy = resolve_taxonomy(self.taxonomy, labels, known)
@@ -259,7 +261,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             recipe = self._recipe(seed, one_epoch)
             self._train(network, samples, targets, weight, held_out, recipe, context)
         else:
-            self._minimize(network, samples, targets, weight)
+            self._minimize(network, samples, targets, weight, groups)
         self.network_ = network.eval()
 
     def _tolerance(self) -> float:
@@ -284,6 +286,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         samples: Samples,
         targets: npt.NDArray[np.int64],
         weight: npt.NDArray[np.float64],
+        groups: npt.NDArray[np.int64] | None,
     ) -> None:
         assert isinstance(samples, FeatureSamples)
         values = minimize_head(
@@ -291,6 +294,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             samples.features,
             targets,
             weight,
+            groups=groups,
             l2=self.l2,
             max_iter=self.max_iter,
             tol=self._tolerance(),
@@ -412,9 +416,6 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             return everything, HeldOut(held_out, y_val, self.selection, taxonomy)
         if self.validation_fraction is None:
             return everything, None
-        if groups is not None:
-            groups = column_or_1d(groups)
-            check_consistent_length(targets, groups)
         rows, held = split_validation(targets, groups, self.validation_fraction, seed)
         return rows, HeldOut(samples.subset(held), labels[held], self.selection, taxonomy)
 

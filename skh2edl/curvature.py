@@ -14,6 +14,10 @@ _N_DIRECTIONS = 32
 # Further ones to find those well, and samples to find them in.
 _OVERSAMPLING = 10
 _MOST_SAMPLES = 8192
+# What is left of how much a row bends when a sample is left out, at least.
+_LEAST_LEFT = 0.2
+# Samples whose products of all directions are held at once.
+_BLOCK = 2048
 # How many times less than another a row is taken to bend at most, and how many times less elsewhere
 # than along its main directions: more than that, single precision cannot tell the two apart.
 _RATIO_OF_ROWS, _RATIO_OF_DIRECTIONS = 1000.0, 10_000.0
@@ -69,6 +73,39 @@ class Curvature:
         parts = (rows @ self.directions.T).mul_(1 / along - 1 / elsewhere[:, None])
         return (rows / elsewhere[:, None]).addmm_(parts, self.directions), bias / of_bias
 
+    def leverages(self, features: Tensor, bends: Tensor, times: Tensor) -> Tensor:
+        """Return ``x' H^-1 x`` for each sample x and the Hessian H of each row without the sample.
+
+        Parameters
+        ----------
+        features : Tensor of shape (n_samples, n_features)
+            The samples.
+        bends : Tensor of shape (n_samples, n_rows)
+            How much the loss of each of them bends along a read-out.
+        times : Tensor of shape (n_samples,)
+            How many times each of them is there.
+
+        Returns
+        -------
+        leverages : Tensor of shape (n_samples, n_rows)
+        """
+        along = features @ self.directions.T
+        elsewhere = features.square().sum(1).sub_(along.square().sum(1)).clamp_(min=0.0)
+        n_directions = along.shape[1]
+        n_others = max(features.shape[1] - n_directions, 1)
+        found = torch.outer(elsewhere, 1 / (self.penalties + elsewhere @ bends / n_others))
+        blocks = [slice(first, first + _BLOCK) for first in range(0, len(along), _BLOCK)]
+        hessian = torch.diag_embed(self.penalties[:, None].expand(-1, n_directions)).flatten(1)
+        for block in blocks:
+            hessian.addmm_(bends[block].T, _products(along[block]))
+        inverse = hessian.unflatten(1, (n_directions, n_directions)).inverse().flatten(1)
+        for block in blocks:
+            within = _products(along[block]) @ inverse.T
+            # Elsewhere a sample is one of many; here it has a part of its own in what bends.
+            own = times[block, None] * bends[block] * within
+            found[block] += within / (1 - own).clamp_(min=_LEAST_LEFT)
+        return found
+
     def largest_change(self, rows: Tensor, bias: Tensor) -> float:
         """Return the largest root mean square, over samples, by which a read-out would change.
 
@@ -83,6 +120,11 @@ class Curvature:
         elsewhere = (rows.square().sum(1) - along.sum(1)).clamp_(min=0.0)
         squares = torch.addmv(bias.square(), along, self.variances).add_(self.rest * elsewhere)
         return float(squares.max().sqrt())
+
+
+def _products(parts: Tensor) -> Tensor:
+    """Return the products of all pairs of numbers in each row."""
+    return (parts[:, :, None] * parts[:, None]).flatten(1)
 
 
 def share_variances(

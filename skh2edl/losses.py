@@ -22,11 +22,11 @@ SegmentSum = Callable[[Tensor], Tensor]
 _TETRAGAMMA_STEPS = 10
 # Above this a series is exact to float64.
 _SERIES_FROM = 16.0
-# Steps of Γ(x + 1) = x Γ(x) that take any x > 0 to where Stirling's series is exact.
-_STIRLING_STEPS = 8
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
-# How many of these numbers that takes.
-_STIRLING_TERMS = {torch.float32: 2, torch.float64: 7}
+# Steps of Γ(x + 1) = x Γ(x) that take any x > 0 to where Stirling's series is exact, and how many
+# of these numbers that takes.
+_STIRLING_STEPS = {torch.float32: 5, torch.float64: 8}
+_STIRLING_TERMS = {torch.float32: 3, torch.float64: 7}
 # As many numbers at once as the cache of a processor holds beside what is computed from them.
 _BLOCK = 8192
 
@@ -134,8 +134,8 @@ def at_its_prior(prior: Tensor) -> Tensor:
 def divergence_term(x: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``lnΓ(x) - (x - w) ψ(x) + x``, which grows like log(x), and its slope in x.
 
-    Stirling's series of Γ(x + 8), and what eight steps down from there take off. Terms that grow
-    like x, or like 1 where the sum falls like 1 / x, cancel on paper.
+    Stirling's series some steps above x, and what the steps down from there take off. Terms that
+    grow like x, or like 1 where the sum falls like 1 / x, cancel on paper.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def divergence_term(x: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
 def _divergence_term(x: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
     # In place wherever it can be: for a small batch the number of operations counts.
     steps, steps_left, *lower, series = _stirling(x.dtype, x.device)
-    reached = x + _STIRLING_STEPS
+    reached = x + _STIRLING_STEPS[x.dtype]
     inverse = reached.reciprocal()
     for coefficient in reversed(lower):
         series = torch.addcmul(coefficient, series, inverse)
@@ -185,7 +185,7 @@ def _stirling(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
     ``lnΓ = (x - 1/2) log x - x + L(z)``, ``ψ = log x - D(z)`` and ``ψ₁ = z + T(z)``: each tensor
     holds the three coefficients of one power, the lowest first.
     """
-    n_terms = _STIRLING_TERMS[dtype]
+    n_terms, n_steps = _STIRLING_TERMS[dtype], _STIRLING_STEPS[dtype]
     table = torch.zeros(2 * n_terms + 2, 3, 1, dtype=torch.float64)
     table[0, 0] = math.log(2 * math.pi) / 2
     table[1, 1] = table[2, 2] = 1 / 2
@@ -193,8 +193,8 @@ def _stirling(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
         table[2 * k - 1, 0] = number / (2 * k * (2 * k - 1))
         table[2 * k, 1] = number / (2 * k)
         table[2 * k + 1, 2] = number
-    steps = torch.arange(_STIRLING_STEPS, dtype=torch.float64)[:, None]
-    tensors = (steps, _STIRLING_STEPS - steps, *table.unbind())
+    steps = torch.arange(n_steps, dtype=torch.float64)[:, None]
+    tensors = (steps, n_steps - steps, *table.unbind())
     return tuple(tensor.to(device, dtype) for tensor in tensors)
 
 

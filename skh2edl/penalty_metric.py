@@ -38,6 +38,13 @@ class WithinMetric:
     weights : ndarray of shape (n_samples,)
         Weight of each sample, not negative.
 
+    Attributes
+    ----------
+    factor : Tensor of shape (n_features, n_features)
+        L.
+    inputs : Tensor of shape (n_samples, n_features)
+        The samples in the new coordinates.
+
     Examples
     --------
     >>> import numpy as np
@@ -64,7 +71,8 @@ class WithinMetric:
         metric = torch.eye(inputs.shape[1], dtype=inputs.dtype)
         # The metric is the same for features of any size, but squares of huge ones are infinite; a
         # power of two rounds nothing.
-        inputs = inputs / inputs.abs().amax().log2().ceil().exp2()
+        size = inputs.abs().amax().log2().ceil().exp2()
+        inputs = inputs / size
         covariance = _covariance_within(taxonomy, inputs, targets, weights)
         mean_variance = covariance.diagonal().mean()
         if mean_variance > 0:
@@ -73,8 +81,11 @@ class WithinMetric:
             )
         self.factor = torch.linalg.cholesky(metric)
         share = torch.from_numpy(weights / weights.sum()).to(inputs)
-        before, after = (share @ each.square().sum(1) for each in (inputs, self.features(inputs)))
-        self.factor *= (after / before).sqrt()
+        turned = self.features(inputs)
+        before, after = (share @ each.square().sum(1) for each in (inputs, turned))
+        ratio = (after / before).sqrt()
+        self.factor *= ratio
+        self.inputs = turned.mul_(size / ratio)
 
     def features(self, inputs: Tensor) -> Tensor:
         """Return features in the new coordinates: (n, n_features)."""

@@ -2,10 +2,14 @@
 
 A strong penalty finds the better directions where samples are few, and makes rows too short. As the
 relaxed lasso does, a second fit moves what the first one shrank, and nothing else: the one length
-of all rows together, and the biases, which have no penalty.
+of all rows together, and the biases, which have no penalty. It is best fitted to what the rows say
+of samples that they were not fitted to.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +19,18 @@ from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
 from .heads import Targets, TreeHead
+from .leaving_out import LeavingOut
 
 # Where this fit stops: the amount of evidence hangs on gradients as small as the weight of
-# misleading evidence, and single precision cannot tell apart values closer than the last.
-_TOLERANCE, _MAX_ITER, _LEAST_GAIN = 1e-6, 30, 1e-8
+# misleading evidence, and what a step gains less than this no score shows.
+_TOLERANCE, _MAX_ITER, _LEAST_GAIN = 1e-6, 100, 1e-5
 # How many times longer or shorter rows become at most.
 _LONGEST = 1000.0
-# The part of p (1 - p) that a bias is taken to bend by, and how little it bends at least.
-_PART_OF_VARIANCE, _LEAST_CURVATURE = 0.3, 1e-4
+# How far a bias is expected to move, as a standard deviation: what validation images chose.
+_SPREAD_OF_BIAS = 2.0
 # By how much a step raises all read-outs together, as the loss says little of how much evidence is,
-# and how many such steps are allowed: where there is no evidence at all, no slope leads back.
-_STEP_OF_AMOUNT, _MOST_STEPS = 3.0, 2.0
+# and how far they are raised at most: where there is no evidence at all, no slope leads back.
+_STEP_OF_AMOUNT, _MOST_RAISED = 100.0, 6.0
 
 
 def relax_rows(
@@ -34,10 +39,14 @@ def relax_rows(
     targets: Targets,
     share: Tensor,
     squares: float,
-    bends: npt.NDArray[np.float64] | None = None,
+    n_samples: float = np.inf,
+    bends: Tensor | None = None,
+    leaving_out: LeavingOut | None = None,
 ) -> float:
     """Minimise the mean loss plus a penalty over the length of all rows and the biases.
 
+    Biases have a price of their own, as if they were expected to stay near where they are; to raise
+    them all together has none, because how much evidence there is depends on it.
     The directions of the rows and the ratios of their lengths stay. After an interruption, and
     where the loss is not finite, the head is what it was.
 
@@ -53,9 +62,13 @@ def relax_rows(
         Weights of the samples, which sum to 1.
     squares : float
         What the penalty of the rows as they are is, twice.
-    bends : ndarray of shape (n_rows,), default=None
-        p (1 - p) for the share p of the samples below each row, if it has one: says how far a step
-        of its bias goes.
+    n_samples : float, default=inf
+        How many samples there are: the fewer, the more biases stay where they are.
+    bends : Tensor of shape (n_rows,), default=None
+        How much the loss bends along each bias, roughly: says how far a step goes. Not needed where
+        samples are left out.
+    leaving_out : LeavingOut, default=None
+        How read-outs change when each sample is left out; None fits the samples as they are.
 
     Returns
     -------
@@ -79,38 +92,40 @@ def relax_rows(
     1.386
     """
     linear = head.linear
-    rows, bias = linear.weight.detach(), linear.bias.detach()
+    rows, start = linear.weight.detach(), linear.bias.detach().double().numpy()
     # Read-outs are fewer numbers than features, as a rule.
-    is_short = rows.shape[0] <= rows.shape[1]
+    by_read_outs = leaving_out is not None or rows.shape[0] <= rows.shape[1]
+    unit = torch.eye(rows.shape[0], dtype=rows.dtype) if by_read_outs else rows
     with torch.no_grad():
-        features = inputs @ rows.T if is_short else inputs
-    unit = torch.eye(rows.shape[0], dtype=rows.dtype) if is_short else rows
+        features = inputs @ rows.T if by_read_outs else inputs
+    if leaving_out is not None:
+        slopes = _slopes(head, features, unit, targets)
+        features += leaving_out.changes(slopes)
+        bends = share.to(slopes) @ slopes.square()
+    price = 1 / (n_samples * _SPREAD_OF_BIAS**2)
+    curvature = price + (1.0 if bends is None else bends.double().numpy())
+    alone = np.broadcast_to(1 / np.sqrt(curvature), start.shape)
     together = _STEP_OF_AMOUNT * head.common_bias().double().numpy()
-    alone = np.ones(together.size)
-    if bends is not None:
-        alone = 1 / np.sqrt(np.maximum(_PART_OF_VARIANCE * bends, _LEAST_CURVATURE))
-    limits = (float(np.log(_LONGEST)), _MOST_STEPS)
-    # Without the random start that torch would draw.
-    stand_in = skip_init(nn.Linear, unit.shape[1], unit.shape[0], dtype=rows.dtype)
-    start = bias.double().numpy()
+    limits = (float(np.log(_LONGEST)), _MOST_RAISED / _STEP_OF_AMOUNT)
 
     def place(at: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
         return float(np.exp(at[0])), start + at[1] * together + at[2:] * alone
 
-    def objective(at: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
-        length, moved = place(at)
-        with torch.no_grad():
-            torch.mul(unit, length, out=stand_in.weight)
-            stand_in.bias.copy_(torch.from_numpy(moved))
-        loss = share @ head.loss(features, targets, np.inf).double()
-        of_rows, of_bias = torch.autograd.grad(loss, [stand_in.weight, stand_in.bias])
-        slope = float((of_rows * unit).sum(dtype=torch.float64)) * length + squares * length**2
-        each = of_bias.double().numpy()
-        gradient = np.concatenate([[slope, each @ together], each * alone])
-        return loss.item() + squares * length**2 / 2, gradient
+    with _other_rows(head, unit) as stand_in:
 
-    head.linear = stand_in
-    try:
+        def objective(at: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
+            length, moved = place(at)
+            with torch.no_grad():
+                torch.mul(unit, length, out=stand_in.weight)
+                stand_in.bias.copy_(torch.from_numpy(moved))
+            loss = share @ head.loss(features, targets, np.inf).double()
+            of_rows, of_bias = torch.autograd.grad(loss, [stand_in.weight, stand_in.bias])
+            slope = float((of_rows * unit).sum(dtype=torch.float64)) * length + squares * length**2
+            each, apart = of_bias.double().numpy(), at[2:] * alone
+            gradient = np.concatenate([[slope, each @ together], (each + price * apart) * alone])
+            penalty = squares * length**2 + price * float(apart @ apart)
+            return loss.item() + penalty / 2, gradient
+
         found = minimize(
             objective,
             np.zeros(2 + alone.size),
@@ -119,8 +134,6 @@ def relax_rows(
             bounds=[(-most, most) for most in limits] + [(None, None)] * alone.size,
             options={"maxiter": _MAX_ITER, "gtol": _TOLERANCE, "ftol": _LEAST_GAIN},
         )
-    finally:
-        head.linear = linear
     if not np.isfinite(found.fun):
         return 1.0
     length, moved = place(found.x)
@@ -128,3 +141,28 @@ def relax_rows(
         linear.weight.mul_(length)
         linear.bias.copy_(torch.from_numpy(moved))
     return length
+
+
+def _slopes(head: TreeHead, read_outs: Tensor, unit: Tensor, targets: Targets) -> Tensor:
+    """Return the slope of each sample's loss in its read-outs."""
+    read_outs = read_outs.detach().requires_grad_()
+    with _other_rows(head, unit) as stand_in:
+        with torch.no_grad():
+            stand_in.weight.copy_(unit)
+        (slopes,) = torch.autograd.grad(head.loss(read_outs, targets, np.inf).sum(), [read_outs])
+    return slopes
+
+
+@contextmanager
+def _other_rows(head: TreeHead, unit: Tensor) -> Iterator[nn.Linear]:
+    """Give the head a read-out with other rows for a while, and the biases it has."""
+    linear = head.linear
+    # Without the random start that torch would draw.
+    stand_in = skip_init(nn.Linear, unit.shape[1], unit.shape[0], dtype=unit.dtype)
+    with torch.no_grad():
+        stand_in.bias.copy_(linear.bias)
+    head.linear = stand_in
+    try:
+        yield stand_in
+    finally:
+        head.linear = linear

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .curvature import Curvature, share_variances
 from .heads import TreeHead
+from .leaving_out import LeavingOut
 from .network import Network
 from .penalties import count_features, default_l2, row_penalties
 from .penalty_metric import MOST_FEATURES, WithinMetric
@@ -22,6 +23,8 @@ from .relaxation import relax_rows
 # How far the gradient of a new head must fall below its largest before a fit without a tolerance of
 # its own may stop. Where all classes are alike rare it begins below any fixed tolerance.
 LEAST_FALL = 50.0
+# Beyond so many read-outs of all samples together none is left out to find the length of rows.
+MOST_READ_OUTS = 2**26
 
 
 def scale_features(
@@ -59,6 +62,7 @@ def minimize_head(
     targets: npt.NDArray[np.int64],
     weights: npt.NDArray[np.float64],
     *,
+    groups: npt.NDArray[np.int64] | None = None,
     l2: float | None = None,
     l2_shape: str = "uniform",
     l2_metric: str = "identity",
@@ -85,6 +89,8 @@ def minimize_head(
         Target nodes.
     weights : ndarray of shape (n_samples,)
         Weight of each sample.
+    groups : ndarray of int64 of shape (n_samples,), default=None
+        What each sample belongs to, such as a patient; None looks for copies instead.
     l2 : float, default=None
         Strength of the penalty; None means that of :func:`default_l2`.
     l2_shape : {"uniform", "separation"}, default="uniform"
@@ -115,24 +121,22 @@ def minimize_head(
     metric = None
     if l2_metric == "within" and inputs.shape[1] <= MOST_FEATURES and bool(inputs.any()):
         metric = WithinMetric(head.segments.taxonomy, inputs, nodes, weights)
-        inputs = metric.features(inputs)
+        inputs = metric.inputs
+    # Whole numbers count like repeated samples; where all weights are small they say how much the
+    # samples differ (Kish's effective number), not that there are few.
+    n_samples = max(weights.sum(), weights.sum() ** 2 / np.square(weights).sum())
     if l2 is None:
-        # Whole numbers count like repeated samples; where all weights are small they say how much
-        # the samples differ (Kish's effective number), not that there are few.
-        effective = weights.sum() ** 2 / np.square(weights).sum()
-        n_features = count_features(inputs.numpy())
-        l2 = default_l2(n_features, max(weights.sum(), effective), l2_shape)
-    penalties, curvature, bends = torch.tensor(l2, dtype=torch.float64), None, None
+        l2 = default_l2(count_features(inputs.numpy()), n_samples, l2_shape)
+    penalties = torch.full((head.linear.out_features,), l2, dtype=torch.float64)
+    bends = None
     if l2_shape == "separation":
         tree = head.segments.taxonomy
         penalties = torch.from_numpy(l2 * row_penalties(tree, inputs.numpy(), nodes, weights))
-        bends = share_variances(tree, nodes, weights)
-        curvature = Curvature(
-            torch.from_numpy(bends).to(inputs),
-            penalties.to(inputs),
-            inputs,
-            torch.from_numpy(weights),
-        )
+        bends = torch.from_numpy(share_variances(tree, nodes, weights)).to(inputs)
+    curvature = None
+    if bends is not None or l2_relaxation < 1:
+        of_rows = torch.zeros_like(head.linear.bias) if bends is None else bends
+        curvature = Curvature(of_rows, penalties.to(inputs), inputs, torch.from_numpy(weights))
 
     is_new = not bool(head.linear.weight.any())
     objective = _Objective(head, inputs, nodes, weights, penalties)
@@ -145,11 +149,12 @@ def minimize_head(
         squares = objective.squares().item()
         if l2_relaxation < 1 and not is_new and squares > 0:
             # A head that goes on is as long as the fit before left it.
-            relax_rows(head, *of_length, squares, bends)
+            relax_rows(head, *of_length, squares, np.inf, bends)
         # The rows first: they are what curvature is known of.
         others = [each for name, each in head.named_parameters() if not name.startswith("linear.")]
         moved = [head.linear.weight, head.linear.bias, *(p for p in others if p.requires_grad)]
-        descent = QuasiNewton(moved, objective, curvature, tol, least_fall if is_new else 0.0)
+        known = None if bends is None else curvature
+        descent = QuasiNewton(moved, objective, known, tol, least_fall if is_new else 0.0)
         descent.run(max_iter, verbose)
         if not np.isfinite(descent.values[-1]):
             raise FloatingPointError(
@@ -158,8 +163,12 @@ def minimize_head(
             )
         squares = l2_relaxation * objective.squares().item()
         # Rows that nothing shrank are as long as they should be.
-        if l2_relaxation < 1 and squares > 0:
-            relax_rows(head, *of_length, squares, bends)
+        if curvature is not None and l2_relaxation < 1 and squares > 0:
+            leaving_out = None
+            if nodes.size * head.linear.out_features <= MOST_READ_OUTS:
+                own = None if groups is None else groups[counted]
+                leaving_out = LeavingOut(inputs, nodes, weights, curvature, own)
+            relax_rows(head, *of_length, squares, n_samples, bends, leaving_out)
     except BaseException:
         # Whatever happened, the fit before is not lost.
         if not is_new:

@@ -55,6 +55,7 @@ ROOMS = (
     "penalty_metric",
     "curvature",
     "quasi_newton",
+    "leaving_out",
     "relaxation",
     "solvers",
     "batch_statistics",

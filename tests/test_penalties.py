@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 from strategies import taxonomies
 
 from skh2edl import H2EDLClassifier, HierCEClassifier, Taxonomy
@@ -263,9 +264,10 @@ def test_the_default_falls_with_samples_and_grows_with_features():
 def test_small_weights_are_not_taken_for_few_samples(factor):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)
-    weighted = H2EDLClassifier(backbone=None).fit(X, y, sample_weight=np.full(60, factor))
+    clf = H2EDLClassifier(backbone=None, l2_relaxation=1.0)
+    weighted = clone(clf).fit(X, y, sample_weight=np.full(60, factor))
     l2 = 216 * (5 / 1280) ** 0.5 / (60 * max(factor, 1.0))
-    named = H2EDLClassifier(backbone=None, l2=l2).fit(X, y)
+    named = clone(clf).set_params(l2=l2).fit(X, y)
     np.testing.assert_allclose(weighted.predict_proba(X), named.predict_proba(X), rtol=1e-4)
 
 

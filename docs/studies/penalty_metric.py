@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from penalty_shape import DATASETS, NETWORKS, SEEDS
+from frozen_sets import DATASETS, NETWORKS, SEEDS, frozen_sets, training_rows_of
 
 HERE = Path(__file__).resolve().parent
 LINES = HERE / "penalty_metric.jsonl"
@@ -51,55 +51,44 @@ def fit_all(grocery, weights, cache):
         HierCEClassifier,
         metrics,
     )
-    from skh2edl.benchmark import Experiment, frozen_features_of, load_dataset
-    from skh2edl.benchmark.running import training_rows
 
     torch.set_num_threads(1)
     classes = {"H2EDL": H2EDLClassifier, "Flat-CE": FlatCEClassifier, "Hier-CE": HierCEClassifier}
     done = {tuple(line["fit"]) for line in read_lines()}
-    for dataset in DATASETS:
-        data = load_dataset(dataset, grocery, preset="study")
-        parts = {part: np.flatnonzero(data.split == part) for part in ("train", "val", "test")}
-        for network, stem in NETWORKS.items():
-            features = frozen_features_of(
-                data, network, weights=Path(weights) / f"{stem}.safetensors", cache=cache
-            )
-            for seed in SEEDS:
-                experiment = Experiment(
-                    dataset, "H2EDL", "H2EDLClassifier", seed=seed, train_share=0.9
+    for dataset, network, data, features, held_out in frozen_sets(grocery, weights, cache):
+        for seed in SEEDS:
+            rows = training_rows_of(data, seed)
+            for row, l2 in fits():
+                name = [dataset, network, seed, row, l2]
+                if tuple(name) in done:
+                    continue
+                method, parameters, _ = ROWS[row]
+                strength = l2
+                if method == "H2EDL" and l2 is not None:
+                    strength = l2 * max(1.0, features.shape[1] / 1280) / len(rows)
+                clf = classes[method](data.taxonomy, backbone=None, l2=strength, **parameters).fit(
+                    features[rows], data.labels[rows]
                 )
-                rows = training_rows(experiment, data, parts["train"])
-                for row, l2 in fits():
-                    name = [dataset, network, seed, row, l2]
-                    if tuple(name) in done:
-                        continue
-                    method, parameters, _ = ROWS[row]
-                    strength = l2
-                    if method == "H2EDL" and l2 is not None:
-                        strength = l2 * max(1.0, features.shape[1] / 1280) / len(rows)
-                    clf = classes[method](
-                        data.taxonomy, backbone=None, l2=strength, **parameters
-                    ).fit(features[rows], data.labels[rows])
-                    line = {"fit": name, "n_iter": clf.n_iter_}
-                    if method == "H2EDL":
-                        opinion = clf.predict_hyper_opinion(features[parts["test"]])
-                        line["nonspecificity"] = float(opinion.nonspecificity.mean())
-                    else:
-                        clf = CalibratedTreeClassifier(FrozenEstimator(clf), method="temperature")
-                        clf.fit(features[parts["val"]], data.labels[parts["val"]])
-                        line["temperature"] = float(clf.temperature_)
-                    for part in ("val", "test"):
-                        y, tree = data.labels[parts[part]], data.taxonomy
-                        proba = clf.predict_proba(features[parts[part]])
-                        answers = tree.sorted_leaf_labels[proba.argmax(1)]
-                        line[part] = {
-                            "accuracy": metrics.level_accuracy(y, proba, tree),
-                            "ece": metrics.level_ece(y, proba, tree),
-                            "nll": metrics.level_nll(y, proba, tree),
-                            "kept": metrics.kept_ancestor(y, answers, tree, level=2),
-                        }
-                    with LINES.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(line) + "\n")
+                line = {"fit": name, "n_iter": clf.n_iter_}
+                if method == "H2EDL":
+                    opinion = clf.predict_hyper_opinion(held_out["test"][0])
+                    line["nonspecificity"] = float(opinion.nonspecificity.mean())
+                else:
+                    clf = CalibratedTreeClassifier(FrozenEstimator(clf), method="temperature")
+                    clf.fit(*held_out["val"])
+                    line["temperature"] = float(clf.temperature_)
+                for part, (X, y) in held_out.items():
+                    tree = data.taxonomy
+                    proba = clf.predict_proba(X)
+                    answers = tree.sorted_leaf_labels[proba.argmax(1)]
+                    line[part] = {
+                        "accuracy": metrics.level_accuracy(y, proba, tree),
+                        "ece": metrics.level_ece(y, proba, tree),
+                        "nll": metrics.level_nll(y, proba, tree),
+                        "kept": metrics.kept_ancestor(y, answers, tree, level=2),
+                    }
+                with LINES.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
 
 
 def read_lines():

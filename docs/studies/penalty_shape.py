@@ -8,19 +8,16 @@ images alone are scored. ``table`` writes ``penalty_shape_tables.md`` from the l
 
 import argparse
 import json
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
+from frozen_sets import DATASETS, NETWORKS, SEEDS, frozen_sets, training_rows_of
 
 HERE = Path(__file__).resolve().parent
 LINES = HERE / "penalty_shape.jsonl"
 TABLE = HERE / "penalty_shape_tables.md"
-NETWORKS = {
-    "tf_efficientnet_lite0": "tf_efficientnet_lite0",
-    "resnet50": "resnet50_imagenet_fp16",
-}
-DATASETS = ("grocery_store", "glyphs")
-SEEDS = (0, 1, 2)
 # How a penalty is shaped -> its strengths, of which a twenty-fourth is left for the length. A shape
 # by separation is divided by the number of samples, which the uniform one is not.
 SHAPES = {
@@ -33,14 +30,44 @@ SHAPES = {
     "separation, over children, growth 5": (216, 648, 1944),
 }
 # What else may be left for the length, of the default.
-DEFAULT_SHAPE, DEFAULT_STRENGTH = "separation, over root of children, growth 5", 216
+DEFAULT_SHAPE, DEFAULT_STRENGTH, DEFAULT_PART = (
+    "separation, over root of children, growth 5",
+    216,
+    1 / 24,
+)
 RELAXATIONS = (1.0, 1 / 3, 1 / 8, 1 / 72)
+# Other ways to find the length: constant of the package -> its value.
+LENGTHS = {
+    "nothing left out": {"solvers.MOST_READ_OUTS": 0},
+    "left out without copies": {"leaving_out._ALIKE": 2.0},
+    "more copies": {"leaving_out._ALIKE": 0.4},
+    "fewer copies": {"leaving_out._ALIKE": 0.6},
+    "biases free": {"relaxation._SPREAD_OF_BIAS": 1e6},
+    "biases moving less": {"relaxation._SPREAD_OF_BIAS": 1.0},
+}
 
 
 def variants():
-    """List the penalties: shape, strength, and the part left for the length."""
-    named = [(shape, l2, 1 / 24) for shape, strengths in SHAPES.items() for l2 in strengths]
-    return named + [(DEFAULT_SHAPE, DEFAULT_STRENGTH, part) for part in RELAXATIONS]
+    """List the fits: shape, strength, the part left for the length, and how that is found."""
+    named = [(shape, l2, DEFAULT_PART, "default") for shape, some in SHAPES.items() for l2 in some]
+    default = (DEFAULT_SHAPE, DEFAULT_STRENGTH)
+    parts = [(*default, part, "default") for part in RELAXATIONS]
+    return named + parts + [(*default, DEFAULT_PART, length) for length in LENGTHS]
+
+
+@contextmanager
+def another_length(name):
+    """Set constants of the package for a while."""
+    wanted = LENGTHS.get(name, {})
+    before = {}
+    for place, value in wanted.items():
+        module, constant = place.split(".")
+        module = import_module(f"skh2edl.{module}")
+        before[module, constant] = getattr(module, constant)
+        setattr(module, constant, value)
+    yield
+    for (module, constant), value in before.items():
+        setattr(module, constant, value)
 
 
 def shares_of(shape):
@@ -68,51 +95,43 @@ def fit_all(grocery, weights, cache):
     import torch
 
     from skh2edl import H2EDLClassifier, metrics, solvers
-    from skh2edl.benchmark import Experiment, frozen_features_of, load_dataset
-    from skh2edl.benchmark.running import training_rows
     from skh2edl.h2edl import PRESETS
 
     torch.set_num_threads(1)
     done = {tuple(line["fit"]) for line in read_lines()}
-    for dataset in DATASETS:
-        data = load_dataset(dataset, grocery, preset="study")
-        val = np.flatnonzero(data.split == "val")
-        for network, stem in NETWORKS.items():
-            features = frozen_features_of(
-                data, network, weights=Path(weights) / f"{stem}.safetensors", cache=cache
-            )
-            for seed in SEEDS:
-                experiment = Experiment(
-                    dataset, "H2EDL", "H2EDLClassifier", seed=seed, train_share=0.9
+    for dataset, network, data, features, held_out in frozen_sets(grocery, weights, cache):
+        X, y = held_out["val"]
+        for seed in SEEDS:
+            rows = training_rows_of(data, seed)
+            for shape, l2, part, length in variants():
+                name = [dataset, network, seed, shape, l2, round(part, 4), length]
+                if tuple(name) in done:
+                    continue
+                solvers.row_penalties = shares_of(shape)
+                clf = H2EDLClassifier(
+                    data.taxonomy,
+                    backbone=None,
+                    l2_shape="uniform" if shape == "uniform" else "separation",
+                    l2_relaxation=part,
+                    # In proportion to the number of features, as the default is.
+                    l2=l2
+                    * max(1.0, features.shape[1] / 1280)
+                    / (len(rows) if "separation" in shape else 1.0),
                 )
-                rows = training_rows(experiment, data, np.flatnonzero(data.split == "train"))
-                for shape, l2, part in variants():
-                    name = [dataset, network, seed, shape, l2, round(part, 4)]
-                    if tuple(name) in done:
-                        continue
-                    solvers.row_penalties = shares_of(shape)
-                    clf = H2EDLClassifier(
-                        data.taxonomy,
-                        backbone=None,
-                        l2_shape="uniform" if shape == "uniform" else "separation",
-                        l2_relaxation=part,
-                        # In proportion to the number of features, as the default is.
-                        l2=l2
-                        * max(1.0, features.shape[1] / 1280)
-                        / (len(rows) if "separation" in shape else 1.0),
-                    ).fit(features[rows], data.labels[rows])
-                    proba = clf.predict_proba(features[val])
-                    opinion = clf.predict_hyper_opinion(features[val])
-                    line = {
-                        "fit": name,
-                        "nll": metrics.level_nll(data.labels[val], proba, data.taxonomy),
-                        "doubt": float(opinion.nonspecificity.mean()),
-                        "n_iter": clf.n_iter_,
-                        "kl_weight": PRESETS["default"]["kl_weight"],
-                        "tol": PRESETS["default"]["tol"],
-                    }
-                    with LINES.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(line) + "\n")
+                with another_length(length):
+                    clf.fit(features[rows], data.labels[rows])
+                proba = clf.predict_proba(X)
+                line = {
+                    "fit": name,
+                    "nll": metrics.level_nll(y, proba, data.taxonomy),
+                    "ece": metrics.level_ece(y, proba, data.taxonomy),
+                    "doubt": float(clf.predict_hyper_opinion(X).nonspecificity.mean()),
+                    "n_iter": clf.n_iter_,
+                    "kl_weight": PRESETS["default"]["kl_weight"],
+                    "tol": PRESETS["default"]["tol"],
+                }
+                with LINES.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
 
 
 def read_lines():
@@ -124,28 +143,40 @@ def read_lines():
 
 def make_table(lines):
     """Return the table: a row for each penalty, a column for each data set and network."""
-    nll = {tuple(line["fit"]): line["nll"] for line in lines}
+    done = {tuple(line["fit"]): line for line in lines}
     sets = [(dataset, network) for dataset in DATASETS for network in NETWORKS]
     n_fits = len(sets) * len(SEEDS) * len(variants())
-    if len(nll) < n_fits:
-        raise SystemExit(f"{n_fits - len(nll)} of {n_fits} fits have no line yet: run them first.")
-    means = {
-        variant: [
-            np.mean([nll[*each, seed, *variant[:2], round(variant[2], 4)] for seed in SEEDS])
-            for each in sets
-        ]
-        for variant in variants()
-    }
-    least = np.min(list(means.values()), axis=0)
+    if len(done) < n_fits:
+        raise SystemExit(f"{n_fits - len(done)} of {n_fits} fits have no line yet: run them first.")
+
+    def means(score):
+        return {
+            (shape, l2, part, length): [
+                np.mean(
+                    [done[*each, seed, shape, l2, round(part, 4), length][score] for seed in SEEDS]
+                )
+                for each in sets
+            ]
+            for shape, l2, part, length in variants()
+        }
+
+    nll, ece = means("nll"), means("ece")
+    least = np.min(list(nll.values()), axis=0)
     heads = [f"{dataset}, {network}" for dataset, network in sets]
     text = [
-        "| penalty | l2 | left for the length | " + " | ".join(heads) + " | mean excess % |",
-        "|---|---|---|" + "---|" * (len(sets) + 1),
+        "| penalty | l2 | left for the length | length | "
+        + " | ".join(heads)
+        + " | mean excess % | mean ECE % |",
+        "|---|---|---|---|" + "---|" * (len(sets) + 2),
     ]
-    for (shape, l2, part), row in means.items():
+    for (shape, l2, part, length), row in nll.items():
         excess = 100 * np.mean(np.log(row) - np.log(least))
         figures = " | ".join(f"{value:.3f}" for value in row)
-        text.append(f"| {shape} | {l2:g} | 1/{1 / part:.0f} | {figures} | {excess:.1f} |")
+        error = 100 * np.mean(ece[shape, l2, part, length])
+        text.append(
+            f"| {shape} | {l2:g} | 1/{1 / part:.0f} | {length} | {figures} | {excess:.1f} "
+            f"| {error:.1f} |"
+        )
     return "\n".join(text) + "\n"
 
 

@@ -1,0 +1,187 @@
+"""What a read-out would say of each training sample, had it been left out of the fit.
+
+The rows of a penalised read-out are sums over the samples, each with the slope of its loss. Leaving
+one out takes its own part away, and by how much that moves its read-out is known without a fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.special import stdtrit
+from torch import Tensor
+
+from .curvature import Curvature
+
+# Samples of one class are copies of each other, and left out together, if their cosine around the
+# mean of the class is larger than this, and than that of one pair in so many by chance. Photographs
+# of one scene are copies, and so is a sample that is given twice.
+_ALIKE, _CHANCE = 0.5, 0.0001
+# How close two samples are, as a part of their squares, that are the same but for rounding.
+_SAME = 1e-5
+# Samples of a class that are compared with each other at once.
+_BLOCK = 256
+
+
+class LeavingOut:
+    """How the read-outs of samples change when each is left out together with its copies.
+
+    Parameters
+    ----------
+    inputs : Tensor of shape (n_samples, n_features)
+        What the read-out gets.
+    targets : ndarray of int64 of shape (n_samples,)
+        Target nodes.
+    weights : ndarray of shape (n_samples,)
+        Weight of each sample, positive.
+    curvature : Curvature
+        Of the same samples, with the penalty of each row.
+    groups : ndarray of int64 of shape (n_samples,), default=None
+        As in :func:`times_present`.
+
+    Attributes
+    ----------
+    times : Tensor of shape (n_samples,)
+        What :func:`times_present` says. Where it is 0 a sample stays in: without it nothing would be
+        known of its class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import torch
+    >>> from skh2edl.curvature import Curvature
+    >>> from skh2edl.leaving_out import LeavingOut
+    >>> X = torch.tensor([[1.0], [-1.0], [3.0]])
+    >>> bends = Curvature(torch.zeros(1), torch.full((1,), 0.5), X, torch.ones(3))
+    >>> leaving_out = LeavingOut(X, np.array([0, 0, 1]), np.ones(3), bends)
+    >>> leaving_out.times  # the last is alone
+    tensor([1., 1., 0.])
+    >>> leaving_out.changes(torch.tensor([[-0.3], [0.3], [0.3]])).T.round(decimals=2)
+    tensor([[-0.0800,  0.0800,  0.0000]])
+    """
+
+    def __init__(
+        self,
+        inputs: Tensor,
+        targets: npt.NDArray[np.int64],
+        weights: npt.NDArray[np.float64],
+        curvature: Curvature,
+        groups: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        share = weights / weights.sum()
+        self.inputs, self.curvature = inputs, curvature
+        self.share = torch.from_numpy(share).to(inputs)
+        self.times = torch.from_numpy(times_present(inputs, targets, share, groups)).to(inputs)
+
+    def changes(self, slopes: Tensor) -> Tensor:
+        """Return what each sample's read-outs gain: (n_samples, n_rows).
+
+        Of one sample it is the slope of its loss times its leverage in the fit without it; copies
+        are taken to have the same slope.
+
+        Parameters
+        ----------
+        slopes : Tensor of shape (n_samples, n_rows)
+            Of the loss of each sample, in its read-outs.
+        """
+        # The slope of -log p is p - 1 or p, and bends by p (1 - p) either way.
+        size = slopes.abs().clamp_(max=1.0)
+        bends = size.addcmul_(size, size, value=-1).mul_(self.share[:, None])
+        leverages = self.curvature.leverages(self.inputs, bends, self.times)
+        return leverages.mul_(slopes).mul_((self.share * self.times)[:, None])
+
+
+def times_present(
+    inputs: Tensor,
+    targets: npt.NDArray[np.int64],
+    share: npt.NDArray[np.float64],
+    groups: npt.NDArray[np.int64] | None = None,
+) -> npt.NDArray[np.float64]:
+    """Return how many times as much as its own a sample and its copies weigh in their class.
+
+    Parameters
+    ----------
+    inputs : Tensor of shape (n_samples, n_features)
+        What the read-out gets.
+    targets : ndarray of int64 of shape (n_samples,)
+        Target nodes, the classes here.
+    share : ndarray of shape (n_samples,)
+        Weight of each sample, positive.
+    groups : ndarray of int64 of shape (n_samples,), default=None
+        Samples of one group and class count as copies; None looks for those that are alike.
+
+    Returns
+    -------
+    times : ndarray of shape (n_samples,)
+        1 for a sample without a copy, and 0 where no other sample of the class would be left.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import torch
+    >>> from skh2edl.leaving_out import times_present
+    >>> X = torch.cat([torch.eye(9), torch.eye(9)[:1] + 0.01])
+    >>> times_present(X, np.array([0] * 8 + [1, 0]), np.full(10, 0.1))
+    array([2., 1., 1., 1., 1., 1., 1., 1., 0., 2.])
+    """
+    _, label = np.unique(targets, return_inverse=True)
+    around = _around_means(inputs, label, share)
+    least = _ALIKE if groups is not None else max(_ALIKE, _cosine_by_chance(around, label, share))
+    total = np.bincount(label, share)
+    times = np.zeros(len(label))
+    for rows, products, same in _pairs_of_classes(around, label):
+        squares = products.diagonal()
+        if groups is None:
+            alike = products > least * np.sqrt(np.outer(squares, squares))
+        else:
+            alike = groups[rows, None] == groups[rows]
+        copies = (same | alike) @ share[rows]
+        left = total[label[rows]] - copies
+        times[rows] = np.where(left > _SAME * copies, copies / share[rows], 0.0)
+    return times
+
+
+def _around_means(
+    inputs: Tensor, label: npt.NDArray[np.int64], share: npt.NDArray[np.float64]
+) -> Tensor:
+    """Return samples less the mean of their class."""
+    part = torch.from_numpy(share / np.bincount(label, share)[label]).to(inputs)
+    place = torch.from_numpy(label)
+    means = inputs.new_zeros(int(label.max()) + 1, inputs.shape[1])
+    means.index_add_(0, place, inputs * part[:, None])
+    return inputs - means[place]
+
+
+def _pairs_of_classes(
+    around: Tensor, label: npt.NDArray[np.int64]
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.bool_]]]:
+    """Yield some samples of a class, their products, and which of them are the same."""
+    order = np.argsort(label, kind="stable")
+    for members in np.split(order, np.cumsum(np.bincount(label))[:-1]):
+        for first in range(0, members.size, _BLOCK):
+            rows = members[first : first + _BLOCK]
+            own = around[torch.from_numpy(rows)]
+            products = (own @ own.T).double().numpy()
+            both = products.diagonal()[:, None] + products.diagonal()
+            yield rows, products, both - 2 * products <= _SAME * both
+
+
+def _cosine_by_chance(
+    around: Tensor, label: npt.NDArray[np.int64], share: npt.NDArray[np.float64]
+) -> float:
+    """Return what the cosine of two samples of a class rarely exceeds."""
+    variance = n_pairs = of_pairs = 0.0
+    for rows, products, same in _pairs_of_classes(around, label):
+        variance += share[rows] @ products.diagonal() / share.sum()
+        pairs = np.outer(share[rows], share[rows]) * ~same
+        n_pairs += pairs.sum()
+        of_pairs += (pairs * np.square(products)).sum()
+    if of_pairs == 0:
+        return 1.0
+    # In how many directions samples of a class differ: the fewer, the more are alike by chance.
+    freedom = max(variance**2 * n_pairs / of_pairs - 1, _SAME)
+    quantile = float(stdtrit(freedom, 1 - _CHANCE))
+    return quantile / (freedom + quantile**2) ** 0.5

@@ -1,0 +1,200 @@
+"""Read-outs of samples that were left out of a fit, compared with real fits without them."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+
+from skh2edl import H2EDLClassifier, Taxonomy, leaving_out, metrics
+from skh2edl.curvature import Curvature
+from skh2edl.leaving_out import LeavingOut, times_present
+
+N_CLASSES = 3
+
+
+def fit_by_scipy(X, y, share, penalty):
+    """Return the rows and biases of a softmax regression whose rows have an L2 penalty."""
+
+    def objective(flat):
+        rows, bias = flat[:-N_CLASSES].reshape(N_CLASSES, -1), flat[-N_CLASSES:]
+        scores = log_softmax(X @ rows.T + bias, axis=1)
+        slopes = share[:, None] * (np.exp(scores) - np.eye(N_CLASSES)[y])
+        value = -share @ scores[np.arange(len(y)), y] + penalty * np.square(rows).sum() / 2
+        return value, np.concatenate([(slopes.T @ X + penalty * rows).ravel(), slopes.sum(0)])
+
+    flat = minimize(
+        objective,
+        np.zeros(N_CLASSES * (X.shape[1] + 1)),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 1000, "gtol": 1e-9, "ftol": 1e-15},
+    ).x
+    return flat[:-N_CLASSES].reshape(N_CLASSES, -1), flat[-N_CLASSES:]
+
+
+# Few samples and a strong penalty, as for frozen features; more; and many with hardly any, of which
+# two classes differ as those of ten do not: what one row loses the others take.
+@pytest.mark.parametrize(
+    ("n_samples", "n_features", "penalty", "left"),
+    [(40, 60, 3.0, 0.15), (60, 20, 0.3, 0.15), (200, 4, 0.001, 0.4)],
+)
+def test_read_outs_are_those_of_a_fit_without_the_sample(n_samples, n_features, penalty, left):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, N_CLASSES, n_samples)
+    X = 0.5 * rng.normal(size=(N_CLASSES, n_features))[y] + rng.normal(size=(n_samples, n_features))
+    share = np.full(n_samples, 1 / n_samples)
+    rows, bias = fit_by_scipy(X, y, share, penalty)
+    fitted = X @ rows.T + bias
+    real = np.empty_like(fitted)
+    for i in range(n_samples):
+        others = np.arange(n_samples) != i
+        without = fit_by_scipy(X[others], y[others], share[others], penalty)
+        real[i] = X[i] @ without[0].T + without[1]
+
+    inputs = torch.from_numpy(X)
+    curvature = Curvature(
+        torch.zeros(N_CLASSES, dtype=float),
+        torch.full((N_CLASSES,), penalty, dtype=float),
+        inputs,
+        torch.ones(n_samples),
+    )
+    slopes = softmax(fitted, axis=1) - np.eye(N_CLASSES)[y]
+    changes = LeavingOut(inputs, y, share, curvature).changes(torch.from_numpy(slopes)).numpy()
+
+    # Of the error that a fit makes of its own samples, most is gone.
+    error_of_fit = np.sqrt(np.mean(np.square(fitted - real)))
+    error = np.sqrt(np.mean(np.square(fitted + changes - real)))
+    assert error < left * error_of_fit
+
+
+def test_leverages_are_those_of_the_inverse():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 6)) * [3, 1, 1, 0.5, 2, 1]
+    penalties, bends = np.array([0.1, 2.0]), rng.uniform(0, 0.005, size=(50, 2))
+    times = rng.integers(1, 3, 50)
+    expected = np.empty((50, 2))
+    for row, penalty in enumerate(penalties):
+        hessian = penalty * np.eye(6) + X.T @ (bends[:, row, None] * X)
+        for i, x in enumerate(X):
+            without = hessian - times[i] * bends[i, row] * np.outer(x, x)
+            expected[i, row] = x @ np.linalg.solve(without, x)
+    inputs = torch.from_numpy(X)
+    curvature = Curvature(torch.zeros(2), torch.from_numpy(penalties), inputs, torch.ones(50))
+    found = curvature.leverages(inputs, torch.from_numpy(bends), torch.from_numpy(times))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_copies_are_counted_in_blocks_of_their_class(monkeypatch):
+    rng = np.random.default_rng(0)
+    scenes = rng.normal(size=(20, 50))  # as different as chance has it
+    X = np.concatenate([scenes, scenes[:2] + 0.1 * rng.normal(size=(2, 50)), scenes[:3]])
+    y = np.array([0] * 23 + [0, 1])
+    expected = np.ones(25)
+    expected[[0, 20, 22]] = 3
+    expected[[1, 21, 23]] = 3
+    expected[24] = 0  # the only one of its class, though it looks like one of the other
+    X, share = torch.from_numpy(X), np.full(25, 1 / 25)
+    np.testing.assert_allclose(times_present(X, y, share), expected)
+    # The last two or three of the class are compared among themselves alone.
+    monkeypatch.setattr(leaving_out, "_BLOCK", 22)
+    expected[[0, 20, 1, 21]], expected[[22, 23]] = 2, 1
+    np.testing.assert_allclose(times_present(X, y, share), expected)
+
+
+def test_groups_are_left_out_together_and_tell_what_is_a_copy():
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(rng.normal(size=(6, 40)))
+    X[1] = X[0] + 0.01  # alike, of different groups
+    X[3] = X[2]
+    y, groups, share = np.zeros(6, dtype=int), np.array([0, 1, 2, 3, 4, 4]), np.full(6, 1 / 6)
+    assert times_present(X, y, share).tolist() == [2, 2, 2, 2, 1, 1]
+    assert times_present(X, y, share, groups).tolist() == [1, 1, 2, 2, 2, 2]
+
+
+def test_groups_reach_the_fit():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(4), 40)
+    X = 0.3 * rng.normal(size=(4, 30))[y] + rng.normal(size=(160, 30))
+    clf = H2EDLClassifier(backbone=None)
+    proba = [clf.fit(X, y, groups=each).predict_proba(X) for each in (None, np.arange(160))]
+    np.testing.assert_array_equal(*proba)  # no two are alike
+    patients = np.arange(160) // 8
+    assert clf.fit(X, y, groups=patients).predict_proba(X).max(1).mean() < proba[0].max(1).mean()
+    with pytest.raises(ValueError, match="groups must hold one id for each of the 160"):
+        clf.fit(X, y, groups=patients[:-1])
+
+
+def test_in_few_directions_many_are_alike_and_no_copies():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 3)), np.zeros(300, dtype=int)
+    share = np.full(300, 1 / 300)
+    assert times_present(torch.from_numpy(X), y, share).max() <= 2
+    # The same sample twice is.
+    X[1] = X[0]
+    assert times_present(torch.from_numpy(X), y, share)[:2] == pytest.approx(2)
+
+
+def test_a_weight_is_so_many_copies():
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(rng.normal(size=(6, 30)))
+    y, weights = np.array([0, 0, 0, 1, 1, 1]), np.array([2.0, 1, 1, 3, 1, 1])
+    slopes = torch.from_numpy(rng.normal(size=(6, 2)))
+    repeated = np.repeat(np.arange(6), weights.astype(int))
+
+    def changes(rows, weights):
+        rows = torch.from_numpy(rows)
+        penalties = torch.full((2,), 0.5, dtype=float)
+        curvature = Curvature(torch.zeros(2), penalties, X[rows], torch.from_numpy(weights))
+        found = LeavingOut(X[rows], y[rows], weights, curvature)
+        return found.changes(slopes[rows])
+
+    by_weight, by_copies = changes(np.arange(6), weights), changes(repeated, np.ones(9))
+    torch.testing.assert_close(by_copies, by_weight[repeated])
+
+
+def test_a_sample_that_is_all_of_its_class_stays():
+    X = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [-1.0, 1.0]])
+    curvature = Curvature(torch.zeros(1), torch.ones(1), X, torch.ones(5))
+    found = LeavingOut(X, np.array([0, 0, 1, 2, 2]), np.ones(5), curvature)
+    # Copies of each other; alone; two that differ.
+    assert (found.changes(torch.ones(5, 1)).squeeze(1) > 0).tolist() == [False] * 3 + [True] * 2
+
+
+def test_one_sample_a_class_is_enough_to_know_it_again():
+    rng = np.random.default_rng(0)
+    X = 4 * rng.normal(size=(6, 20))
+    clf = H2EDLClassifier(backbone=None).fit(X, np.arange(6))
+    assert clf.score(X + 0.5 * rng.normal(size=X.shape), np.arange(6)) == 1
+
+
+def test_where_features_tell_hardly_anything_the_model_says_so():
+    rng = np.random.default_rng(0)
+    means = 0.2 * rng.normal(size=(100, 50))
+    y, y_new = np.repeat(np.arange(100), 10), np.repeat(np.arange(100), 20)
+    X, X_new = (means[each] + rng.normal(size=(len(each), 50)) for each in (y, y_new))
+    clf = H2EDLClassifier(backbone=None).fit(X, y)
+    assert metrics.level_nll(y_new, clf.predict_proba(X_new), clf.taxonomy_) < np.log(100) - 0.1
+
+
+def test_near_copies_do_not_make_a_model_sure(monkeypatch):
+    rng = np.random.default_rng(0)
+    tree = Taxonomy.flat(list("abcdefgh"))
+    # Thirty scenes a class, four photographs a scene: only new scenes tell how good it is.
+    means = 0.25 * rng.normal(size=(8, 60))
+    scenes = np.repeat(means, 30, axis=0) + rng.normal(size=(240, 60))
+    X = np.repeat(scenes, 4, axis=0) + 0.1 * rng.normal(size=(960, 60))
+    y = np.array(tree.leaves)[np.repeat(np.arange(8), 120)]
+    y_new = np.array(tree.leaves)[np.repeat(np.arange(8), 100)]
+    X_new = np.repeat(means, 100, axis=0) + rng.normal(size=(800, 60))
+    clf = H2EDLClassifier(tree, backbone=None)
+
+    def scores():
+        proba = clf.fit(X, y).predict_proba(X_new)
+        return metrics.level_nll(y_new, proba, tree), metrics.level_ece(y_new, proba, tree)
+
+    nll, ece = scores()
+    monkeypatch.setattr(leaving_out, "_ALIKE", 2.0)  # no two samples are
+    other_nll, other_ece = scores()
+    assert nll < other_nll - 0.05
+    assert ece < other_ece / 2
