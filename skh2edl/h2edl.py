@@ -156,9 +156,11 @@ class H2EDLClassifier(TreeClassifier):
     l2_relaxation : float, default=None
         Part of the penalty that is left when, the directions of the rows being found, the one
         length of all of them and the biases are fitted once more: a strong penalty finds better
-        directions and makes rows too short. 1: no second fit. None means 1 / 24 in the default
-        preset, also of an `l2` that is given, and 1 with a uniform shape, in the paper's form and
-        in the rivals. Where features hardly tell classes apart, 1 has the better likelihood.
+        directions and makes rows too short. That fit sees of each sample what the rows would say
+        had it been left out, together with its group, or with those of its class that look like
+        copies of it, such as photographs of one scene. 1: no second fit. None means 1 / 24 in the
+        default preset, also of an `l2` that is given, and 1 with a uniform shape, in the paper's
+        form and in the rivals.
     tol, max_iter : float and int, default=None and 1000
         Largest gradient component, and number of iterations, at which that fit stops. None means
         8e-4 in the default preset, which takes fewer iterations at no cost, and 1e-4 in the

@@ -33,8 +33,8 @@ class LeavingOut:
     ----------
     inputs : Tensor of shape (n_samples, n_features)
         What the read-out gets.
-    targets : ndarray of int64 of shape (n_samples,)
-        Target nodes.
+    classes : ndarray of int64 of shape (n_samples,)
+        As in :func:`times_present`.
     weights : ndarray of shape (n_samples,)
         Weight of each sample, positive.
     curvature : Curvature
@@ -45,8 +45,8 @@ class LeavingOut:
     Attributes
     ----------
     times : Tensor of shape (n_samples,)
-        What :func:`times_present` says. Where it is 0 a sample stays in: without it nothing would be
-        known of its class.
+        What :func:`times_present` says. Where it is 0 a sample stays in: without it nothing would
+        be known of its class.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class LeavingOut:
     def __init__(
         self,
         inputs: Tensor,
-        targets: npt.NDArray[np.int64],
+        classes: npt.NDArray[np.int64],
         weights: npt.NDArray[np.float64],
         curvature: Curvature,
         groups: npt.NDArray[np.int64] | None = None,
@@ -74,7 +74,7 @@ class LeavingOut:
         share = weights / weights.sum()
         self.inputs, self.curvature = inputs, curvature
         self.share = torch.from_numpy(share).to(inputs)
-        self.times = torch.from_numpy(times_present(inputs, targets, share, groups)).to(inputs)
+        self.times = torch.from_numpy(times_present(inputs, classes, share, groups)).to(inputs)
 
     def changes(self, slopes: Tensor) -> Tensor:
         """Return what each sample's read-outs gain: (n_samples, n_rows).
@@ -96,7 +96,7 @@ class LeavingOut:
 
 def times_present(
     inputs: Tensor,
-    targets: npt.NDArray[np.int64],
+    classes: npt.NDArray[np.int64],
     share: npt.NDArray[np.float64],
     groups: npt.NDArray[np.int64] | None = None,
 ) -> npt.NDArray[np.float64]:
@@ -106,8 +106,9 @@ def times_present(
     ----------
     inputs : Tensor of shape (n_samples, n_features)
         What the read-out gets.
-    targets : ndarray of int64 of shape (n_samples,)
-        Target nodes, the classes here.
+    classes : ndarray of int64 of shape (n_samples,)
+        Class of each sample; -1 where its label is one that others refine. Those may be alike
+        because they are of one class that nobody named, and only the same sample is a copy there.
     share : ndarray of shape (n_samples,)
         Weight of each sample, positive.
     groups : ndarray of int64 of shape (n_samples,), default=None
@@ -127,20 +128,26 @@ def times_present(
     >>> times_present(X, np.array([0] * 8 + [1, 0]), np.full(10, 0.1))
     array([2., 1., 1., 1., 1., 1., 1., 1., 0., 2.])
     """
-    _, label = np.unique(targets, return_inverse=True)
+    _, label = np.unique(classes, return_inverse=True)
+    is_class = classes >= 0
     around = _around_means(inputs, label, share)
-    least = _ALIKE if groups is not None else max(_ALIKE, _cosine_by_chance(around, label, share))
+    least = _ALIKE
+    if groups is None:
+        least = max(least, _cosine_by_chance(around, label, share * is_class))
     total = np.bincount(label, share)
     times = np.zeros(len(label))
     for rows, products, same in _pairs_of_classes(around, label):
-        squares = products.diagonal()
-        if groups is None:
+        if groups is not None:
+            alike = groups[rows, None] == groups[rows]
+        elif is_class[rows[0]]:
+            squares = products.diagonal()
             alike = products > least * np.sqrt(np.outer(squares, squares))
         else:
-            alike = groups[rows, None] == groups[rows]
+            alike = same
         copies = (same | alike) @ share[rows]
         left = total[label[rows]] - copies
-        times[rows] = np.where(left > _SAME * copies, copies / share[rows], 0.0)
+        is_known = (left > _SAME * copies) | ~is_class[rows]
+        times[rows] = np.where(is_known, copies / share[rows], 0.0)
     return times
 
 
@@ -174,6 +181,8 @@ def _cosine_by_chance(
 ) -> float:
     """Return what the cosine of two samples of a class rarely exceeds."""
     variance = n_pairs = of_pairs = 0.0
+    if share.sum() == 0:
+        return 1.0
     for rows, products, same in _pairs_of_classes(around, label):
         variance += share[rows] @ products.diagonal() / share.sum()
         pairs = np.outer(share[rows], share[rows]) * ~same

@@ -3,13 +3,14 @@
 A strong penalty finds the better directions where samples are few, and makes rows too short. As the
 relaxed lasso does, a second fit moves what the first one shrank, and nothing else: the one length
 of all rows together, and the biases, which have no penalty. It is best fitted to what the rows say
-of samples that they were not fitted to.
+of samples that they were not fitted to, and rows become no longer than the samples themselves ask.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,10 @@ _LONGEST = 1000.0
 _SPREAD_OF_BIAS = 2.0
 # By how much a step raises all read-outs together, as the loss says little of how much evidence is,
 # and how far they are raised at most: where there is no evidence at all, no slope leads back.
-_STEP_OF_AMOUNT, _MOST_RAISED = 100.0, 6.0
+_STEP_OF_AMOUNT, _MOST_STEPS = 100.0, 0.06
+# How many times as long rows become at most as the samples ask for that are not left out: what is
+# new in new samples, such as another shop, those that are left out need not have.
+_TIMES_WITHIN = 1.0
 
 
 def relax_rows(
@@ -68,7 +72,8 @@ def relax_rows(
         How much the loss bends along each bias, roughly: says how far a step goes. Not needed where
         samples are left out.
     leaving_out : LeavingOut, default=None
-        How read-outs change when each sample is left out; None fits the samples as they are.
+        How read-outs change when each sample is left out; None fits the samples as they are, which
+        otherwise only say how long rows may become.
 
     Returns
     -------
@@ -98,22 +103,24 @@ def relax_rows(
     unit = torch.eye(rows.shape[0], dtype=rows.dtype) if by_read_outs else rows
     with torch.no_grad():
         features = inputs @ rows.T if by_read_outs else inputs
+    without = None
     if leaving_out is not None:
         slopes = _slopes(head, features, unit, targets)
-        features += leaving_out.changes(slopes)
+        without = features + leaving_out.changes(slopes)
         bends = share.to(slopes) @ slopes.square()
     price = 1 / (n_samples * _SPREAD_OF_BIAS**2)
     curvature = price + (1.0 if bends is None else bends.double().numpy())
     alone = np.broadcast_to(1 / np.sqrt(curvature), start.shape)
     together = _STEP_OF_AMOUNT * head.common_bias().double().numpy()
-    limits = (float(np.log(_LONGEST)), _MOST_RAISED / _STEP_OF_AMOUNT)
 
     def place(at: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
         return float(np.exp(at[0])), start + at[1] * together + at[2:] * alone
 
-    with _other_rows(head, unit) as stand_in:
+    def fit(features: Tensor, longest: float, n_moved: int) -> Any:
+        """Move the first of: the length, what all biases have in common, each bias."""
 
-        def objective(at: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
+        def objective(some: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
+            at = np.concatenate([some, np.zeros(2 + alone.size - n_moved)])
             length, moved = place(at)
             with torch.no_grad():
                 torch.mul(unit, length, out=stand_in.weight)
@@ -124,19 +131,27 @@ def relax_rows(
             each, apart = of_bias.double().numpy(), at[2:] * alone
             gradient = np.concatenate([[slope, each @ together], (each + price * apart) * alone])
             penalty = squares * length**2 + price * float(apart @ apart)
-            return loss.item() + penalty / 2, gradient
+            return loss.item() + penalty / 2, gradient[:n_moved]
 
-        found = minimize(
+        limits = [(-np.log(_LONGEST), np.log(longest)), (-_MOST_STEPS, _MOST_STEPS)]
+        return minimize(
             objective,
-            np.zeros(2 + alone.size),
+            np.minimum(np.zeros(n_moved), [np.log(longest), *[0.0] * (n_moved - 1)]),
             jac=True,
             method="L-BFGS-B",
-            bounds=[(-most, most) for most in limits] + [(None, None)] * alone.size,
+            bounds=limits + [(None, None)] * (n_moved - 2),
             options={"maxiter": _MAX_ITER, "gtol": _TOLERANCE, "ftol": _LEAST_GAIN},
         )
+
+    with _other_rows(head, unit) as stand_in:
+        if without is None:
+            found = fit(features, _LONGEST, 2 + alone.size)
+        else:
+            longest = _TIMES_WITHIN * float(np.exp(fit(features, _LONGEST, 2).x[0]))
+            found = fit(without, min(longest, _LONGEST), 2 + alone.size)
     if not np.isfinite(found.fun):
         return 1.0
-    length, moved = place(found.x)
+    length, moved = place(np.asarray(found.x))
     with torch.no_grad():
         linear.weight.mul_(length)
         linear.bias.copy_(torch.from_numpy(moved))

@@ -15,7 +15,7 @@ from .curvature import Curvature, share_variances
 from .heads import TreeHead
 from .leaving_out import LeavingOut
 from .network import Network
-from .penalties import count_features, default_l2, row_penalties
+from .penalties import count_features, default_l2, row_penalties, samples_of_classes
 from .penalty_metric import MOST_FEATURES, WithinMetric
 from .quasi_newton import QuasiNewton
 from .relaxation import relax_rows
@@ -164,10 +164,13 @@ def minimize_head(
         squares = l2_relaxation * objective.squares().item()
         # Rows that nothing shrank are as long as they should be.
         if curvature is not None and l2_relaxation < 1 and squares > 0:
+            classes = np.full(nodes.size, -1)
+            rows, label = samples_of_classes(head.segments.taxonomy, nodes, weights)
+            classes[rows] = label
             leaving_out = None
             if nodes.size * head.linear.out_features <= MOST_READ_OUTS:
                 own = None if groups is None else groups[counted]
-                leaving_out = LeavingOut(inputs, nodes, weights, curvature, own)
+                leaving_out = LeavingOut(inputs, classes, weights, curvature, own)
             relax_rows(head, *of_length, squares, n_samples, bends, leaving_out)
     except BaseException:
         # Whatever happened, the fit before is not lost.

@@ -8,7 +8,9 @@ from scipy.special import log_softmax, softmax
 
 from skh2edl import H2EDLClassifier, Taxonomy, leaving_out, metrics
 from skh2edl.curvature import Curvature
+from skh2edl.heads import SoftmaxHead
 from skh2edl.leaving_out import LeavingOut, times_present
+from skh2edl.relaxation import relax_rows
 
 N_CLASSES = 3
 
@@ -123,6 +125,46 @@ def test_groups_reach_the_fit():
     assert clf.fit(X, y, groups=patients).predict_proba(X).max(1).mean() < proba[0].max(1).mean()
     with pytest.raises(ValueError, match="groups must hold one id for each of the 160"):
         clf.fit(X, y, groups=patients[:-1])
+
+
+def test_samples_that_nobody_named_further_are_no_copies_of_each_other():
+    rng = np.random.default_rng(0)
+    # Three scenes of ten, each a class perhaps; and twenty samples of a class, all different.
+    scenes = np.repeat(rng.normal(size=(3, 50)), 10, axis=0) + 0.1 * rng.normal(size=(30, 50))
+    X = torch.from_numpy(np.concatenate([scenes, rng.normal(size=(20, 50))]))
+    X[1] = X[0]
+    share, coarse = np.full(50, 1 / 50), np.repeat([-1, 4], [30, 20])
+    assert times_present(X, coarse, share).tolist() == [2, 2] + [1] * 48
+    # Even one of its kind may be left out: others below say something of it.
+    coarse[:29] = 4
+    assert times_present(X, coarse, share)[29] == 1
+
+
+def test_rows_become_no_longer_than_the_samples_themselves_ask():
+    rng = np.random.default_rng(0)
+    tree, y = Taxonomy.flat(list("abc")), np.arange(60) % 3
+    X = torch.from_numpy(0.4 * rng.normal(size=(3, 8))[y] + rng.normal(size=(60, 8)))
+    share = torch.full((60,), 1 / 60, dtype=float)
+    rows = torch.from_numpy(0.1 * rng.normal(size=(3, 8)))
+
+    def length(leaving_out):
+        head = SoftmaxHead(tree, 8).double()
+        with torch.no_grad():
+            head.linear.weight.copy_(rows + torch.stack([X[y == k].mean(0) for k in range(3)]))
+        targets = head.prepare(tree.leaf_nodes[y])
+        return relax_rows(head, X, targets, share, 0.2, leaving_out=leaving_out)
+
+    class Surer:
+        def changes(self, slopes):
+            return -3 * slopes  # as if samples were known better when they are left out
+
+    class LessSure:
+        def changes(self, slopes):
+            return 2 * slopes
+
+    within = length(None)
+    assert length(Surer()) == pytest.approx(within, rel=0.03)
+    assert length(LessSure()) < 0.9 * within
 
 
 def test_in_few_directions_many_are_alike_and_no_copies():
