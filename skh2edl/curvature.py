@@ -89,22 +89,54 @@ class Curvature:
         -------
         leverages : Tensor of shape (n_samples, n_rows)
         """
-        along = features @ self.directions.T
-        elsewhere = features.square().sum(1).sub_(along.square().sum(1)).clamp_(min=0.0)
-        n_directions = along.shape[1]
-        n_others = max(features.shape[1] - n_directions, 1)
-        found = torch.outer(elsewhere, 1 / (self.penalties + elsewhere @ bends / n_others))
-        blocks = [slice(first, first + _BLOCK) for first in range(0, len(along), _BLOCK)]
-        hessian = torch.diag_embed(self.penalties[:, None].expand(-1, n_directions)).flatten(1)
-        for block in blocks:
-            hessian.addmm_(bends[block].T, _products(along[block]))
-        inverse = hessian.unflatten(1, (n_directions, n_directions)).inverse().flatten(1)
-        for block in blocks:
+        along, elsewhere, inverse, price = self._inverses(features, bends)
+        found = torch.outer(elsewhere, 1 / price)
+        for block in _blocks(along):
             within = _products(along[block]) @ inverse.T
             # Elsewhere a sample is one of many; here it has a part of its own in what bends.
             own = times[block, None] * bends[block] * within
             found[block] += within / (1 - own).clamp_(min=_LEAST_LEFT)
         return found
+
+    def sums(
+        self, features: Tensor, bends: Tensor, slopes: Tensor, members: list[Tensor]
+    ) -> list[Tensor]:
+        """Return ``sum x' H^-1 x_j slope_j`` over the group of each sample x, a group an item.
+
+        Parameters
+        ----------
+        features, bends
+            As in :meth:`leverages`.
+        slopes : Tensor of shape (n_samples, n_rows)
+            What each sample pulls a row with.
+        members : list of Tensor
+            Positions of the samples of each group.
+        """
+        along, _, inverse, price = self._inverses(features, bends)
+        n_directions = along.shape[1]
+        inverse = inverse.unflatten(1, (n_directions, n_directions))
+        found = []
+        for rows in members:
+            own, pulls = along[rows], slopes[rows]
+            moved = torch.einsum("rkl,rl->rk", inverse, pulls.T @ own)
+            products = features[rows] @ features[rows].T - own @ own.T
+            found.append(own @ moved.T + products @ pulls / price)
+        return found
+
+    def _inverses(self, features: Tensor, bends: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return samples along the main directions, their squares elsewhere, and what to divide by.
+
+        That is the inverse of each row's Hessian in those directions, and one number elsewhere.
+        """
+        along = features @ self.directions.T
+        elsewhere = features.square().sum(1).sub_(along.square().sum(1)).clamp_(min=0.0)
+        n_directions = along.shape[1]
+        n_others = max(features.shape[1] - n_directions, 1)
+        hessian = torch.diag_embed(self.penalties[:, None].expand(-1, n_directions)).flatten(1)
+        for block in _blocks(along):
+            hessian.addmm_(bends[block].T, _products(along[block]))
+        inverse = hessian.unflatten(1, (n_directions, n_directions)).inverse().flatten(1)
+        return along, elsewhere, inverse, self.penalties + elsewhere @ bends / n_others
 
     def largest_change(self, rows: Tensor, bias: Tensor) -> float:
         """Return the largest root mean square, over samples, by which a read-out would change.
@@ -120,6 +152,10 @@ class Curvature:
         elsewhere = (rows.square().sum(1) - along.sum(1)).clamp_(min=0.0)
         squares = torch.addmv(bias.square(), along, self.variances).add_(self.rest * elsewhere)
         return float(squares.max().sqrt())
+
+
+def _blocks(rows: Tensor) -> list[slice]:
+    return [slice(first, first + _BLOCK) for first in range(0, len(rows), _BLOCK)]
 
 
 def _products(parts: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ _BLOCK = 256
 
 
 class LeavingOut:
-    """How the read-outs of samples change when each is left out together with its copies.
+    """How the read-outs of samples change when each is left out, with its copies or its group.
 
     Parameters
     ----------
@@ -40,13 +40,13 @@ class LeavingOut:
     curvature : Curvature
         Of the same samples, with the penalty of each row.
     groups : ndarray of int64 of shape (n_samples,), default=None
-        As in :func:`times_present`.
+        What each sample belongs to, such as a patient, and is left out with; None looks for copies.
 
     Attributes
     ----------
     times : Tensor of shape (n_samples,)
-        What :func:`times_present` says. Where it is 0 a sample stays in: without it nothing would
-        be known of its class.
+        What :func:`times_present` says, or 1 where there are groups. Where it is 0 a sample stays
+        in: without it nothing would be known of its class.
 
     Examples
     --------
@@ -73,14 +73,22 @@ class LeavingOut:
     ) -> None:
         share = weights / weights.sum()
         self.inputs, self.curvature = inputs, curvature
+        self.members: list[Tensor] = []
+        if groups is None:
+            times = times_present(inputs, classes, share)
+        else:
+            times = np.where(is_whole_class(classes, groups), 0.0, 1.0)
+            order = np.argsort(groups, kind="stable")
+            each = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
+            self.members = [torch.from_numpy(rows) for rows in each if rows.size > 1]
         self.share = torch.from_numpy(share).to(inputs)
-        self.times = torch.from_numpy(times_present(inputs, classes, share, groups)).to(inputs)
+        self.times = torch.from_numpy(times).to(inputs)
 
     def changes(self, slopes: Tensor) -> Tensor:
         """Return what each sample's read-outs gain: (n_samples, n_rows).
 
         Of one sample it is the slope of its loss times its leverage in the fit without it; copies
-        are taken to have the same slope.
+        are taken to have the same slope. Samples of a group each add their own.
 
         Parameters
         ----------
@@ -90,15 +98,42 @@ class LeavingOut:
         # The slope of -log p is p - 1 or p, and bends by p (1 - p) either way.
         size = slopes.abs().clamp_(max=1.0)
         bends = size.addcmul_(size, size, value=-1).mul_(self.share[:, None])
-        leverages = self.curvature.leverages(self.inputs, bends, self.times)
-        return leverages.mul_(slopes).mul_((self.share * self.times)[:, None])
+        slopes = slopes * self.share[:, None]
+        found = self.curvature.leverages(self.inputs, bends, self.times).mul_(slopes)
+        if self.members:
+            sums = self.curvature.sums(self.inputs, bends, slopes, self.members)
+            for rows, of_group in zip(self.members, sums, strict=True):
+                found[rows] = of_group
+        return found.mul_(self.times[:, None])
+
+
+def is_whole_class(
+    classes: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
+    """Tell which samples are of a class that their group has to itself.
+
+    Parameters
+    ----------
+    classes, groups : ndarray of int64 of shape (n_samples,)
+        Class and group of each sample; a class of -1 is none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skh2edl.leaving_out import is_whole_class
+    >>> is_whole_class(np.array([0, 0, 1, 1, -1]), np.array([7, 7, 7, 8, 8]))
+    array([ True,  True, False, False, False])
+    """
+    first = np.unique(classes, return_index=True, return_inverse=True)[1:]
+    mixed = np.bincount(first[1], groups != groups[first[0]][first[1]]) > 0
+    whole: npt.NDArray[np.bool_] = ~mixed[first[1]] & (classes >= 0)
+    return whole
 
 
 def times_present(
     inputs: Tensor,
     classes: npt.NDArray[np.int64],
     share: npt.NDArray[np.float64],
-    groups: npt.NDArray[np.int64] | None = None,
 ) -> npt.NDArray[np.float64]:
     """Return how many times as much as its own a sample and its copies weigh in their class.
 
@@ -111,8 +146,6 @@ def times_present(
         because they are of one class that nobody named, and only the same sample is a copy there.
     share : ndarray of shape (n_samples,)
         Weight of each sample, positive.
-    groups : ndarray of int64 of shape (n_samples,), default=None
-        Samples of one group and class count as copies; None looks for those that are alike.
 
     Returns
     -------
@@ -131,20 +164,15 @@ def times_present(
     _, label = np.unique(classes, return_inverse=True)
     is_class = classes >= 0
     around = _around_means(inputs, label, share)
-    least = _ALIKE
-    if groups is None:
-        least = max(least, _cosine_by_chance(around, label, share * is_class))
+    least = max(_ALIKE, _cosine_by_chance(around, label, share * is_class))
     total = np.bincount(label, share)
     times = np.zeros(len(label))
     for rows, products, same in _pairs_of_classes(around, label):
-        if groups is not None:
-            alike = groups[rows, None] == groups[rows]
-        elif is_class[rows[0]]:
+        alike = same
+        if is_class[rows[0]]:
             squares = products.diagonal()
-            alike = products > least * np.sqrt(np.outer(squares, squares))
-        else:
-            alike = same
-        copies = (same | alike) @ share[rows]
+            alike = same | (products > least * np.sqrt(np.outer(squares, squares)))
+        copies = alike @ share[rows]
         left = total[label[rows]] - copies
         is_known = (left > _SAME * copies) | ~is_class[rows]
         times[rows] = np.where(is_known, copies / share[rows], 0.0)

@@ -124,7 +124,8 @@ def minimize_head(
         inputs = metric.inputs
     # Whole numbers count like repeated samples; where all weights are small they say how much the
     # samples differ (Kish's effective number), not that there are few.
-    n_samples = max(weights.sum(), weights.sum() ** 2 / np.square(weights).sum())
+    relative = weights / weights.max()
+    n_samples = max(weights.sum(), relative.sum() ** 2 / np.square(relative).sum())
     if l2 is None:
         l2 = default_l2(count_features(inputs.numpy()), n_samples, l2_shape)
     penalties = torch.full((head.linear.out_features,), l2, dtype=torch.float64)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
+from sklearn.datasets import load_digits
 
 from skh2edl import H2EDLClassifier, Taxonomy, leaving_out, metrics
 from skh2edl.curvature import Curvature
@@ -104,14 +105,35 @@ def test_copies_are_counted_in_blocks_of_their_class(monkeypatch):
     np.testing.assert_allclose(times_present(X, y, share), expected)
 
 
-def test_groups_are_left_out_together_and_tell_what_is_a_copy():
+def test_read_outs_are_those_of_a_fit_without_the_group():
     rng = np.random.default_rng(0)
-    X = torch.from_numpy(rng.normal(size=(6, 40)))
-    X[1] = X[0] + 0.01  # alike, of different groups
-    X[3] = X[2]
-    y, groups, share = np.zeros(6, dtype=int), np.array([0, 1, 2, 3, 4, 4]), np.full(6, 1 / 6)
-    assert times_present(X, y, share).tolist() == [2, 2, 2, 2, 1, 1]
-    assert times_present(X, y, share, groups).tolist() == [1, 1, 2, 2, 2, 2]
+    n_samples, n_features, penalty = 48, 60, 3.0
+    y, groups = np.arange(n_samples) % N_CLASSES, np.arange(n_samples) // 4
+    X = 0.5 * rng.normal(size=(N_CLASSES, n_features))[y] + rng.normal(size=(n_samples, n_features))
+    share = np.full(n_samples, 1 / n_samples)
+    rows, bias = fit_by_scipy(X, y, share, penalty)
+    fitted = X @ rows.T + bias
+    real = np.empty_like(fitted)
+    for group in range(12):
+        own, others = groups == group, groups != group
+        without = fit_by_scipy(X[others], y[others], share[others], penalty)
+        real[own] = X[own] @ without[0].T + without[1]
+    inputs, penalties = torch.from_numpy(X), torch.full((N_CLASSES,), penalty, dtype=float)
+    curvature = Curvature(torch.zeros(N_CLASSES), penalties, inputs, torch.ones(n_samples))
+    slopes = torch.from_numpy(softmax(fitted, axis=1) - np.eye(N_CLASSES)[y])
+    changes = LeavingOut(inputs, y, share, curvature, groups).changes(slopes).numpy()
+    error_of_fit = np.sqrt(np.mean(np.square(fitted - real)))
+    assert np.sqrt(np.mean(np.square(fitted + changes - real))) < 0.25 * error_of_fit
+
+
+def test_groups_that_say_nothing_cost_nothing():
+    # Ten random groups are no reason to trust features less.
+    X, y = load_digits(return_X_y=True)
+    groups = np.random.default_rng(0).integers(0, 10, 600)
+    clf = H2EDLClassifier(backbone=None)
+    proba = [clf.fit(X[:600], y[:600], groups=g).predict_proba(X[600:]) for g in (None, groups)]
+    nll, other = (metrics.level_nll(y[600:], each, clf.taxonomy_) for each in proba)
+    assert other == pytest.approx(nll, rel=0.1)
 
 
 def test_groups_reach_the_fit():
@@ -121,8 +143,11 @@ def test_groups_reach_the_fit():
     clf = H2EDLClassifier(backbone=None)
     proba = [clf.fit(X, y, groups=each).predict_proba(X) for each in (None, np.arange(160))]
     np.testing.assert_array_equal(*proba)  # no two are alike
+    # Photographs of one patient are alike, too little to be taken for copies.
     patients = np.arange(160) // 8
-    assert clf.fit(X, y, groups=patients).predict_proba(X).max(1).mean() < proba[0].max(1).mean()
+    X = X + rng.normal(size=(20, 30))[patients]
+    sure = [clf.fit(X, y, groups=g).predict_proba(X).max(1).mean() for g in (patients, None)]
+    assert sure[0] < sure[1] - 0.02
     with pytest.raises(ValueError, match="groups must hold one id for each of the 160"):
         clf.fit(X, y, groups=patients[:-1])
 
@@ -201,6 +226,15 @@ def test_a_sample_that_is_all_of_its_class_stays():
     found = LeavingOut(X, np.array([0, 0, 1, 2, 2]), np.ones(5), curvature)
     # Copies of each other; alone; two that differ.
     assert (found.changes(torch.ones(5, 1)).squeeze(1) > 0).tolist() == [False] * 3 + [True] * 2
+
+
+def test_a_class_that_is_all_of_one_group_stays():
+    rng = np.random.default_rng(0)
+    X, y, groups = torch.from_numpy(rng.normal(size=(6, 9))), np.arange(6) // 3, np.arange(6) // 2
+    groups[:3] = 5
+    curvature = Curvature(torch.zeros(1), torch.ones(1, dtype=float), X, torch.ones(6))
+    changes = LeavingOut(X, y, np.ones(6), curvature, groups).changes(torch.ones(6, 1, dtype=float))
+    assert (changes.squeeze(1) != 0).tolist() == [False] * 3 + [True] * 3
 
 
 def test_one_sample_a_class_is_enough_to_know_it_again():
