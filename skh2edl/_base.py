@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ._answers import TreeAnswers
 from ._evidence import check_groups
@@ -223,7 +223,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         backbone = self._make_backbone(seed) if previous is None else previous.backbone
         samples, usable = self._read_X(X, backbone, reset=previous is None)
         labels = check_labels(y, len(samples))
-        groups = None if groups is None else check_groups(groups, len(samples))[1]
+        groups = None if groups is None else check_groups(column_or_1d(groups), len(samples))[1]
         going_on = previous is not None or one_epoch
         known = getattr(self, "taxonomy_", None) if going_on else None
         taxonomy = resolve_taxonomy(self.taxonomy, labels, known)

@@ -117,10 +117,11 @@ class Curvature:
         inverse = inverse.unflatten(1, (n_directions, n_directions))
         found = []
         for rows in members:
-            own, pulls = along[rows], slopes[rows]
-            moved = torch.einsum("rkl,rl->rk", inverse, pulls.T @ own)
-            products = features[rows] @ features[rows].T - own @ own.T
-            found.append(own @ moved.T + products @ pulls / price)
+            own, all_of_it, pulls = along[rows], features[rows], slopes[rows]
+            pulled = own.T @ pulls
+            moved = torch.einsum("rkl,lr->kr", inverse, pulled)
+            elsewhere = all_of_it @ (all_of_it.T @ pulls) - own @ pulled
+            found.append(own @ moved + elsewhere / price)
         return found
 
     def _inverses(self, features: Tensor, bends: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -131,12 +132,14 @@ class Curvature:
         along = features @ self.directions.T
         elsewhere = features.square().sum(1).sub_(along.square().sum(1)).clamp_(min=0.0)
         n_directions = along.shape[1]
-        n_others = max(features.shape[1] - n_directions, 1)
+        n_others = features.shape[1] - n_directions
+        if n_others == 0:
+            elsewhere.zero_()  # but for rounding
         hessian = torch.diag_embed(self.penalties[:, None].expand(-1, n_directions)).flatten(1)
         for block in _blocks(along):
             hessian.addmm_(bends[block].T, _products(along[block]))
         inverse = hessian.unflatten(1, (n_directions, n_directions)).inverse().flatten(1)
-        return along, elsewhere, inverse, self.penalties + elsewhere @ bends / n_others
+        return along, elsewhere, inverse, self.penalties + elsewhere @ bends / max(n_others, 1)
 
     def largest_change(self, rows: Tensor, bias: Tensor) -> float:
         """Return the largest root mean square, over samples, by which a read-out would change.

@@ -160,7 +160,8 @@ class H2EDLClassifier(TreeClassifier):
         had it been left out, together with its group, or with those of its class that look like
         copies of it, such as photographs of one scene. 1: no second fit. None means 1 / 24 in the
         default preset, also of an `l2` that is given, and 1 with a uniform shape, in the paper's
-        form and in the rivals.
+        form and in the rivals. Where many features hardly tell few samples apart, 1 has the better
+        likelihood.
     tol, max_iter : float and int, default=None and 1000
         Largest gradient component, and number of iterations, at which that fit stops. None means
         8e-4 in the default preset, which takes fewer iterations at no cost, and 1e-4 in the

@@ -80,24 +80,29 @@ class LeavingOut:
             times = np.where(is_whole_class(classes, groups), 0.0, 1.0)
             order = np.argsort(groups, kind="stable")
             each = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
-            self.members = [torch.from_numpy(rows) for rows in each if rows.size > 1]
+            self.members = [
+                torch.from_numpy(rows) for rows in each if rows.size > 1 and times[rows].any()
+            ]
         self.share = torch.from_numpy(share).to(inputs)
         self.times = torch.from_numpy(times).to(inputs)
 
     def changes(self, slopes: Tensor) -> Tensor:
         """Return what each sample's read-outs gain: (n_samples, n_rows).
 
-        Of one sample it is the slope of its loss times its leverage in the fit without it; copies
-        are taken to have the same slope. Samples of a group each add their own.
+        Of one sample it is the slope of its loss, times its share and its leverage in the fit
+        without it; copies are taken to have the same slope. Samples of a group each add their own.
+        All to first order, row by row, with the biases and the metric as they are.
 
         Parameters
         ----------
         slopes : Tensor of shape (n_samples, n_rows)
             Of the loss of each sample, in its read-outs.
         """
-        # The slope of -log p is p - 1 or p, and bends by p (1 - p) either way.
-        size = slopes.abs().clamp_(max=1.0)
-        bends = size.addcmul_(size, size, value=-1).mul_(self.share[:, None])
+        # The slope of -log p is p - 1 or p, and bends by p (1 - p) either way; of a loss that
+        # weighs more the largest slope says how much.
+        size = slopes.abs()
+        weight = max(float(size.max()), 1.0)
+        bends = size.addcmul_(size, size, value=-1 / weight).mul_(self.share[:, None])
         slopes = slopes * self.share[:, None]
         found = self.curvature.leverages(self.inputs, bends, self.times).mul_(slopes)
         if self.members:
@@ -137,6 +142,8 @@ def times_present(
 ) -> npt.NDArray[np.float64]:
     """Return how many times as much as its own a sample and its copies weigh in their class.
 
+    A large class is searched in parts of 256 samples, in the order they are given.
+
     Parameters
     ----------
     inputs : Tensor of shape (n_samples, n_features)
@@ -169,7 +176,8 @@ def times_present(
     times = np.zeros(len(label))
     for rows, products, same in _pairs_of_classes(around, label):
         alike = same
-        if is_class[rows[0]]:
+        # In one direction all on one side are alike but for rounding.
+        if is_class[rows[0]] and least < 1 - _SAME:
             squares = products.diagonal()
             alike = same | (products > least * np.sqrt(np.outer(squares, squares)))
         copies = alike @ share[rows]

@@ -23,10 +23,12 @@ from .heads import Targets, TreeHead
 from .leaving_out import LeavingOut
 
 # Where this fit stops: the amount of evidence hangs on gradients as small as the weight of
-# misleading evidence, and what a step gains less than this no score shows.
+# misleading evidence, and what a step gains less than this hardly a score shows.
 _TOLERANCE, _MAX_ITER, _LEAST_GAIN = 1e-6, 100, 1e-5
 # How many times longer or shorter rows become at most.
 _LONGEST = 1000.0
+# How little the loss is taken to bend along a bias.
+_LEAST_CURVATURE = 1e-6
 # How far a bias is expected to move, as a standard deviation: what validation images chose.
 _SPREAD_OF_BIAS = 2.0
 # By how much a step raises all read-outs together, as the loss says little of how much evidence is,
@@ -109,7 +111,9 @@ def relax_rows(
         without = features + leaving_out.changes(slopes)
         bends = share.to(slopes) @ slopes.square()
     price = 1 / (n_samples * _SPREAD_OF_BIAS**2)
-    curvature = price + (1.0 if bends is None else bends.double().numpy())
+    # A class without samples does not bend at all.
+    bent = 1.0 if bends is None else np.maximum(bends.double().numpy(), _LEAST_CURVATURE)
+    curvature = price + bent
     alone = np.broadcast_to(1 / np.sqrt(curvature), start.shape)
     together = _STEP_OF_AMOUNT * head.common_bias().double().numpy()
 

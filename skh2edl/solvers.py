@@ -25,6 +25,10 @@ from .relaxation import relax_rows
 LEAST_FALL = 50.0
 # Beyond so many read-outs of all samples together none is left out to find the length of rows.
 MOST_READ_OUTS = 2**26
+# And so with more rows than this, and than features.
+MOST_ROWS = 1024
+# And so where more than this part of the penalty's pull is not balanced by the samples.
+MOST_OFF_BALANCE = 0.5
 
 
 def scale_features(
@@ -165,11 +169,11 @@ def minimize_head(
         squares = l2_relaxation * objective.squares().item()
         # Rows that nothing shrank are as long as they should be.
         if curvature is not None and l2_relaxation < 1 and squares > 0:
-            classes = np.full(nodes.size, -1)
-            rows, label = samples_of_classes(head.segments.taxonomy, nodes, weights)
-            classes[rows] = label
             leaving_out = None
-            if nodes.size * head.linear.out_features <= MOST_READ_OUTS:
+            if _can_leave_out(head, inputs, descent.gradient, penalties):
+                classes = np.full(nodes.size, -1)
+                rows, label = samples_of_classes(head.segments.taxonomy, nodes, weights)
+                classes[rows] = label
                 own = None if groups is None else groups[counted]
                 leaving_out = LeavingOut(inputs, classes, weights, curvature, own)
             relax_rows(head, *of_length, squares, n_samples, bends, leaving_out)
@@ -191,6 +195,18 @@ def minimize_head(
             stacklevel=2,
         )
     return descent.values[1:] or descent.values
+
+
+def _can_leave_out(head: TreeHead, inputs: Tensor, gradient: Tensor, penalties: Tensor) -> bool:
+    """Tell whether what a sample adds to the rows is known, and the read-outs are not too many."""
+    n_rows, n_features = head.linear.weight.shape
+    if len(inputs) * n_rows > MOST_READ_OUTS or n_rows > max(MOST_ROWS, n_features):
+        return False
+    # Rows are the sum of what samples add where the penalty balances it; with hardly any a fit
+    # stops long before.
+    pull = penalties.to(inputs)[:, None] * head.linear.weight.detach()
+    left = gradient[: n_rows * n_features]
+    return bool(left.norm() <= MOST_OFF_BALANCE * pull.norm())
 
 
 class _Objective:

@@ -8,6 +8,7 @@ from scipy.special import log_softmax, softmax
 from sklearn.datasets import load_digits
 
 from skh2edl import H2EDLClassifier, Taxonomy, leaving_out, metrics
+from skh2edl import curvature as curvature_module
 from skh2edl.curvature import Curvature
 from skh2edl.heads import SoftmaxHead
 from skh2edl.leaving_out import LeavingOut, times_present
@@ -71,7 +72,9 @@ def test_read_outs_are_those_of_a_fit_without_the_sample(n_samples, n_features, 
     assert error < left * error_of_fit
 
 
-def test_leverages_are_those_of_the_inverse():
+@pytest.mark.parametrize("block", [2048, 7])
+def test_leverages_are_those_of_the_inverse(block, monkeypatch):
+    monkeypatch.setattr(curvature_module, "_BLOCK", block)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(50, 6)) * [3, 1, 1, 0.5, 2, 1]
     penalties, bends = np.array([0.1, 2.0]), rng.uniform(0, 0.005, size=(50, 2))
@@ -226,6 +229,50 @@ def test_a_sample_that_is_all_of_its_class_stays():
     found = LeavingOut(X, np.array([0, 0, 1, 2, 2]), np.ones(5), curvature)
     # Copies of each other; alone; two that differ.
     assert (found.changes(torch.ones(5, 1)).squeeze(1) > 0).tolist() == [False] * 3 + [True] * 2
+
+
+def test_groups_may_be_a_column_and_follow_their_samples():
+    rng = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    X = 0.4 * rng.normal(size=(3, 20))[y] + rng.normal(size=(90, 20))
+    groups, weights = np.arange(90) // 6, np.r_[np.zeros(31), np.ones(59)]
+    X += rng.normal(size=(15, 20))[groups]
+    clf = H2EDLClassifier(backbone=None, feature_scaling=None)
+    some = clf.fit(X, y, weights, groups=groups[:, None]).predict_proba(X)
+    expected = clf.fit(X[31:], y[31:], groups=groups[31:]).predict_proba(X)
+    np.testing.assert_allclose(some, expected, atol=1e-6)
+    assert np.abs(clf.fit(X[31:], y[31:]).predict_proba(X) - expected).max() > 0.01
+
+
+def test_in_one_direction_only_neighbours_that_are_nearly_the_same_are_copies():
+    X = torch.randn(300, 1, generator=torch.Generator().manual_seed(0))
+    times = times_present(X, np.zeros(300, dtype=int), np.full(300, 1 / 300))
+    # All on one side have a cosine of one, which would make hundreds of copies.
+    assert times.max() <= 4
+
+
+@pytest.mark.parametrize("l2", [1e-2, 1e-3])
+def test_with_hardly_any_penalty_nothing_is_left_out(l2):
+    # The fit stops before rows are the sums that leaving out takes them for.
+    rng = np.random.default_rng(0)
+    means, y = rng.normal(size=(4, 500)), np.repeat(range(4), 5)
+    X = (means[y] + rng.normal(size=(20, 500))).astype(np.float32)
+    clf = H2EDLClassifier(backbone=None, l2=l2).fit(X, y)
+    assert clf.predict_proba(means).max(1).min() > 0.9
+
+
+def test_a_loss_that_weighs_more_is_left_out_alike():
+    rng = np.random.default_rng(0)
+    X, y = torch.from_numpy(rng.normal(size=(40, 30))), np.arange(40) % 2
+    slopes = torch.from_numpy(rng.uniform(0, 1, size=(40, 3)))
+    slopes[0] = 1.0
+
+    def changes(weight):
+        penalties = torch.full((3,), 0.5 * weight, dtype=float)
+        curvature = Curvature(torch.zeros(3), penalties, X, torch.ones(40))
+        return LeavingOut(X, y, np.ones(40), curvature).changes(weight * slopes)
+
+    torch.testing.assert_close(changes(30.0), changes(1.0))
 
 
 def test_a_class_that_is_all_of_one_group_stays():

@@ -260,7 +260,7 @@ def test_the_default_falls_with_samples_and_grows_with_features():
     assert default_l2(1280, 500) == default_l2(1280, 5) == 0.003
 
 
-@pytest.mark.parametrize("factor", [1.0, 0.01, 3.0])
+@pytest.mark.parametrize("factor", [1.0, 0.01, 1e-300, 3.0])
 def test_small_weights_are_not_taken_for_few_samples(factor):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)
