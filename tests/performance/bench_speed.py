@@ -95,7 +95,9 @@ def bench_steps():
         for read_out in ("nodes", "nested"):
             head = opinion_head(tree, 2048, read_out)
             head.sparse_gradient = head.is_separable and tree.n_decisions >= _ROWS_FROM
-            seconds = take_turns(rival, make_step(head, features, tree.leaf_nodes[leaves]), 15)
+            # Of milliseconds each, so that many turns cost little.
+            step = make_step(head, features, tree.leaf_nodes[leaves])
+            seconds = take_turns(rival, step, repeats=101)
             yield row(
                 f"head and loss, {n_leaves:,} leaves, {n_levels} levels, read_out={read_out!r}",
                 "linear layer and cross-entropy",
