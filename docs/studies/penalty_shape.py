@@ -67,9 +67,11 @@ def another_length(name):
         module = import_module(f"skh2edl.{module}")
         before[module, constant] = getattr(module, constant)
         setattr(module, constant, value)
-    yield
-    for (module, constant), value in before.items():
-        setattr(module, constant, value)
+    try:
+        yield
+    finally:
+        for (module, constant), value in before.items():
+            setattr(module, constant, value)
 
 
 def shares_of(shape):
