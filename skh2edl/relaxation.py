@@ -32,8 +32,8 @@ _LEAST_CURVATURE = 1e-6
 # How far a bias is expected to move, as a standard deviation: what validation images chose.
 _SPREAD_OF_BIAS = 2.0
 # By how much a step raises all read-outs together, as the loss says little of how much evidence is,
-# and how far they are raised at most: where there is no evidence at all, no slope leads back.
-_STEP_OF_AMOUNT, _MOST_STEPS = 100.0, 0.06
+# and what part of one is allowed: where there is no evidence at all, no slope leads back.
+_STEP_OF_AMOUNT, _MOST_OF_A_STEP = 100.0, 0.06
 # How many times as long rows become at most as the samples ask for that are not left out: what is
 # new in new samples, such as another shop, those that are left out need not have.
 _TIMES_WITHIN = 1.0
@@ -137,7 +137,7 @@ def relax_rows(
             penalty = squares * length**2 + price * float(apart @ apart)
             return loss.item() + penalty / 2, gradient[:n_moved]
 
-        limits = [(-np.log(_LONGEST), np.log(longest)), (-_MOST_STEPS, _MOST_STEPS)]
+        limits = [(-np.log(_LONGEST), np.log(longest)), (-_MOST_OF_A_STEP, _MOST_OF_A_STEP)]
         return minimize(
             objective,
             np.minimum(np.zeros(n_moved), [np.log(longest), *[0.0] * (n_moved - 1)]),

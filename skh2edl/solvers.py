@@ -176,6 +176,14 @@ def minimize_head(
                 classes[rows] = label
                 own = None if groups is None else groups[counted]
                 leaving_out = LeavingOut(inputs, classes, weights, curvature, own)
+            elif groups is not None:
+                warnings.warn(
+                    "groups are not used in this fit: samples are not left out where l2 is very "
+                    "small, or where there are too many samples and rows. Raise l2, or leave "
+                    "groups to the splitter.",
+                    UserWarning,
+                    stacklevel=2,
+                )
             relax_rows(head, *of_length, squares, n_samples, bends, leaving_out)
     except BaseException:
         # Whatever happened, the fit before is not lost.

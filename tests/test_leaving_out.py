@@ -195,6 +195,31 @@ def test_rows_become_no_longer_than_the_samples_themselves_ask():
     assert length(LessSure()) < 0.9 * within
 
 
+def test_a_class_far_from_the_others_is_not_full_of_copies():
+    # Around the origin all would be alike.
+    X = 10 + torch.randn(30, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    share = np.full(30, 1 / 30)
+    assert times_present(X, np.zeros(30, dtype=int), share).tolist() == [1] * 30
+
+
+def test_a_fit_tells_labels_that_others_refine_from_classes(monkeypatch):
+    tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
+    seen = []
+
+    class Spy(LeavingOut):
+        def __init__(self, inputs, classes, *others):
+            seen.append(classes)
+            super().__init__(inputs, classes, *others)
+
+    monkeypatch.setattr("skh2edl.solvers.LeavingOut", Spy)
+    X = np.random.default_rng(0).normal(size=(40, 6))
+    y = np.resize(["lynx", "puma", "cat", "dog"], 40)
+    H2EDLClassifier(tree, backbone=None).fit(X, y)
+    # Nobody names a fox or a wolf, so the dogs are a class.
+    assert (seen[0] == -1).tolist() == (y == "cat").tolist()
+    assert len(np.unique(seen[0])) == 4
+
+
 def test_in_few_directions_many_are_alike_and_no_copies():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(300, 3)), np.zeros(300, dtype=int)
@@ -259,6 +284,8 @@ def test_with_hardly_any_penalty_nothing_is_left_out(l2):
     X = (means[y] + rng.normal(size=(20, 500))).astype(np.float32)
     clf = H2EDLClassifier(backbone=None, l2=l2).fit(X, y)
     assert clf.predict_proba(means).max(1).min() > 0.9
+    with pytest.warns(UserWarning, match="groups are not used in this fit"):
+        clf.fit(X, y, groups=np.arange(20))
 
 
 def test_a_loss_that_weighs_more_is_left_out_alike():
