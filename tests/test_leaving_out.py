@@ -195,11 +195,12 @@ def test_rows_become_no_longer_than_the_samples_themselves_ask():
     assert length(LessSure()) < 0.9 * within
 
 
-def test_a_class_far_from_the_others_is_not_full_of_copies():
-    # Around the origin all would be alike.
+def test_copies_are_told_from_others_also_in_a_class_far_from_the_rest():
+    # Around the origin all would be alike, and the one copy that there is among them.
     X = 10 + torch.randn(30, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    X[1] = X[0] + 0.1 * X[2] - 1
     share = np.full(30, 1 / 30)
-    assert times_present(X, np.zeros(30, dtype=int), share).tolist() == [1] * 30
+    assert times_present(X, np.zeros(30, dtype=int), share).tolist() == [2, 2] + [1] * 28
 
 
 def test_a_fit_tells_labels_that_others_refine_from_classes(monkeypatch):
