@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from ._optional import import_optional
 from .checkpoints import write_atomically
 from .flat_heads import FlatOpinionHead, HENNHead
-from .heads import OpinionTreeHead, TreeHead
+from .heads import TreeHead
 from .network import Network
+from .opinion_head import OpinionTreeHead
 from .persistence import versions
 from .taxonomy import Taxonomy
 

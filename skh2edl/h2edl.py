@@ -13,16 +13,14 @@ import numpy.typing as npt
 
 from ._base import DEFAULT_TOLERANCE, TreeClassifier
 from ._validation import Interval, StrOptions
-from .heads import EVIDENCE_FUNCTIONS, READ_OUTS, RISKS, OpinionTreeHead, nodes_passed
+from .heads import EVIDENCE_FUNCTIONS
 from .opinion import HyperOpinion
+from .opinion_head import READ_OUTS, RISKS, SHARED_EVIDENCE, OpinionTreeHead, nodes_passed
 from .penalties import L2_SHAPES
 from .taxonomy import Taxonomy
 
 # Beyond this the preset's nested read-out, which reads every leaf of every sample, gives way.
 MAX_NESTED_LEAVES = 20_000
-
-# Weight of misleading evidence in the default preset where a network is fine-tuned.
-KL_OF_A_LEARNING_NETWORK = 0.00005
 
 # Each method parameter that is None takes its value from the preset.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -30,10 +28,11 @@ PRESETS: dict[str, dict[str, Any]] = {
         "read_out": "nested",
         "evidence": "exp",
         "evidence_scale": 1.0,
+        "shared_evidence": "doubt",
         "prior": "uniform",
         "prior_weight": "children",
         "risk": "log",
-        "kl_weight": 0.000005,
+        "kl_weight": 0.0,
         "leaf_weight": 0.0,
         "consistency_weight": 0.0,
         # An opinion that starts with much evidence is a softmax at first; one that starts with none
@@ -48,6 +47,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "read_out": "nodes",
         "evidence": "softplus",
         "evidence_scale": 1.0,
+        "shared_evidence": "belief",
         "prior": "uniform",
         "prior_weight": "children",
         "risk": "squared",
@@ -96,6 +96,12 @@ class H2EDLClassifier(TreeClassifier):
         How evidence grows with the read-out.
     evidence_scale : float or "learn", default=None
         Factor of the evidence.
+    shared_evidence : {"doubt", "belief"}, default=None
+        What evidence counts as that all children of a node have alike, in proportion to their base
+        rates. It speaks for none of them, and probabilities do not depend on it. "doubt": it adds
+        to the vacuity, which is then the largest that goes with the probabilities, so that belief
+        stops above siblings that nothing tells apart. "belief": each child has its part. None
+        means "doubt", but for the paper's form.
     prior : {"uniform", "inverse_frequency"}, default=None
         Base rates: equal for all children of a node, or larger for rarer ones.
     prior_weight : float or "children", default=None
@@ -105,9 +111,8 @@ class H2EDLClassifier(TreeClassifier):
     risk : {"squared", "log", "digamma", "none"}, default=None
         The evidential risk of each decision.
     kl_weight : float, default=None
-        Weight of the divergence that takes evidence for wrong children away. None means 0.000005
-        in the default preset, and 0.00005 there where the network is fine-tuned or
-        ``solver="adamw"``.
+        Weight of the divergence that takes evidence for wrong children away. None means 0 in the
+        default preset and 1 in the paper's form.
     kl_annealing_epochs : float, default=10
         Epochs over which that weight rises from 0; a quasi-Newton fit uses the full weight.
     kl_per_child : bool, default=False
@@ -262,6 +267,7 @@ class H2EDLClassifier(TreeClassifier):
         "read_out": [StrOptions(set(READ_OUTS)), None],
         "evidence": [StrOptions(set(EVIDENCE_FUNCTIONS)), None],
         "evidence_scale": [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"}), None],
+        "shared_evidence": [StrOptions(set(SHARED_EVIDENCE)), None],
         "prior": [StrOptions({"uniform", "inverse_frequency"}), None],
         "prior_weight": [Interval(Real, 0, None, closed="neither"), StrOptions({"children"}), None],
         "base_rate_power": [Interval(Real, 0, 1, closed="both")],
@@ -288,6 +294,7 @@ class H2EDLClassifier(TreeClassifier):
         read_out: str | None = None,
         evidence: str | None = None,
         evidence_scale: float | str | None = None,
+        shared_evidence: str | None = None,
         prior: str | None = None,
         prior_weight: float | str | None = None,
         base_rate_power: float = 1.0,
@@ -344,6 +351,7 @@ class H2EDLClassifier(TreeClassifier):
         self.read_out = read_out
         self.evidence = evidence
         self.evidence_scale = evidence_scale
+        self.shared_evidence = shared_evidence
         self.prior = prior
         self.prior_weight = prior_weight
         self.base_rate_power = base_rate_power
@@ -401,7 +409,6 @@ class H2EDLClassifier(TreeClassifier):
         # The preset's values instead of its name: a later release may choose others.
         chosen = {name: self._chosen(name) for name in PRESETS[self.preset]}
         chosen["read_out"] = self._choose_read_out(self.taxonomy_)
-        chosen["kl_weight"] = self._choose_kl_weight()
         chosen["initial_bias"] = self._choose_bias()
         return super()._parameters_in_use() | chosen | {"preset": None}
 
@@ -426,8 +433,9 @@ class H2EDLClassifier(TreeClassifier):
             evidence=self._chosen("evidence"),
             evidence_scale=1.0 if scale == "learn" else scale,
             learn_evidence_scale=scale == "learn",
+            shared_evidence=self._chosen("shared_evidence"),
             risk=self._chosen("risk"),
-            kl_weight=self._choose_kl_weight(),
+            kl_weight=self._chosen("kl_weight"),
             kl_annealing_epochs=self.kl_annealing_epochs,
             kl_per_child=self.kl_per_child,
             leaf_weight=self._chosen("leaf_weight"),
@@ -453,13 +461,6 @@ class H2EDLClassifier(TreeClassifier):
             # Only exponential evidence is a softmax where there is much of it.
             bias = bias if self._chosen("evidence") == "exp" else 0.0
         return bias
-
-    def _choose_kl_weight(self) -> float:
-        learns = self.solver == "adamw" or (self.backbone is not None and self.finetune == "full")
-        if self.kl_weight is None and self.preset == "default" and learns:
-            return KL_OF_A_LEARNING_NETWORK
-        weight: float = self._chosen("kl_weight")
-        return weight
 
     def _choose_read_out(self, taxonomy: Taxonomy) -> str:
         if self.read_out is None and taxonomy.n_leaves > MAX_NESTED_LEAVES:

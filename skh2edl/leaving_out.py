@@ -24,6 +24,8 @@ _ALIKE, _CHANCE = 0.5, 0.0001
 _SAME = 1e-5
 # Samples of a class that are compared with each other at once.
 _BLOCK = 256
+# What is left of the metric in the direction of a sample without it, at least.
+_LEAST_LEFT = 0.1
 
 
 class LeavingOut:
@@ -41,9 +43,14 @@ class LeavingOut:
         Of the same samples, with the penalty of each row.
     groups : ndarray of int64 of shape (n_samples,), default=None
         What each sample belongs to, such as a patient, and is left out with; None looks for copies.
+    parts : Tensor of shape (n_samples,), default=None
+        The part of each sample in the metric of the penalty, as in :class:`WithinMetric`, which it
+        is left out of as well; None if there is none.
 
     Attributes
     ----------
+    share_with_copies : float
+        Share of the samples that have copies, of those with a class; 0 where there are groups.
     times : Tensor of shape (n_samples,)
         What :func:`times_present` says, or 1 where there are groups. Where it is 0 a sample stays
         in: without it nothing would be known of its class.
@@ -70,12 +77,18 @@ class LeavingOut:
         weights: npt.NDArray[np.float64],
         curvature: Curvature,
         groups: npt.NDArray[np.int64] | None = None,
+        parts: Tensor | None = None,
     ) -> None:
         share = weights / weights.sum()
         self.inputs, self.curvature = inputs, curvature
+        self.of_metric: tuple[Tensor, Tensor] | None = None
         self.members: list[Tensor] = []
+        self.share_with_copies = 0.0
         if groups is None:
             times = times_present(inputs, classes, share)
+            of_class = share * (classes >= 0)
+            found = float(of_class @ (times > 1 + _SAME))
+            self.share_with_copies = found / (float(of_class.sum()) or 1.0)
         else:
             times = np.where(is_whole_class(classes, groups), 0.0, 1.0)
             order = np.argsort(groups, kind="stable")
@@ -85,18 +98,25 @@ class LeavingOut:
             ]
         self.share = torch.from_numpy(share).to(inputs)
         self.times = torch.from_numpy(times).to(inputs)
+        if parts is not None:
+            _, label = np.unique(classes, return_inverse=True)
+            self.of_metric = _around_means(inputs, label, share), parts * (self.times > 0)
 
-    def changes(self, slopes: Tensor) -> Tensor:
+    def changes(self, slopes: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return what each sample's read-outs gain: (n_samples, n_rows).
 
         Of one sample it is the slope of its loss, times its share and its leverage in the fit
         without it; copies are taken to have the same slope. Samples of a group each add their own.
-        All to first order, row by row, with the biases and the metric as they are.
+        Then the metric is left without the sample, which had made it costly to read the direction
+        in which the sample is away from its class. All to first order, row by row, with the biases
+        as they are.
 
         Parameters
         ----------
         slopes : Tensor of shape (n_samples, n_rows)
             Of the loss of each sample, in its read-outs.
+        rows : Tensor of shape (n_rows, n_features), default=None
+            The read-out; None leaves the metric as it is.
         """
         # The slope of -log p is p - 1 or p, and bends by p (1 - p) either way; of a loss that
         # weighs more the largest slope says how much.
@@ -104,12 +124,33 @@ class LeavingOut:
         weight = max(float(size.max()), 1.0)
         bends = size.addcmul_(size, size, value=-1 / weight).mul_(self.share[:, None])
         slopes = slopes * self.share[:, None]
-        found = self.curvature.leverages(self.inputs, bends, self.times).mul_(slopes)
+        leverages = self.curvature.leverages(self.inputs, bends, self.times)
+        found = leverages * slopes
         if self.members:
             sums = self.curvature.sums(self.inputs, bends, slopes, self.members)
-            for rows, of_group in zip(self.members, sums, strict=True):
-                found[rows] = of_group
-        return found.mul_(self.times[:, None])
+            for members, of_group in zip(self.members, sums, strict=True):
+                found[members] = of_group
+        found.mul_(self.times[:, None])
+        if self.of_metric is not None and rows is not None:
+            found += self._without_metric(found, leverages, rows, *self.of_metric)
+        return found
+
+    def _without_metric(
+        self, found: Tensor, leverages: Tensor, rows: Tensor, around: Tensor, parts: Tensor
+    ) -> Tensor:
+        """Return what read-outs gain when the metric, too, is without the sample.
+
+        Without its part ``b r r'`` a row w gains ``H^-1 r`` times its penalty, b and w'r, over one
+        less what that is of r itself. ``H^-1 r`` is taken to be as much shorter than r over the
+        penalty as the leverage of the sample says of the sample.
+        """
+        squares = self.inputs.square().sum(1).clamp_(min=torch.finfo(self.inputs.dtype).tiny)
+        along = (around * self.inputs).sum(1)
+        # What rows without the sample read in that direction.
+        read = (around @ rows.T).addcmul_(found, (along / squares)[:, None])
+        shorter = leverages * self.curvature.penalties / squares[:, None]
+        left = 1 - shorter * (parts * around.square().sum(1))[:, None]
+        return read.mul_(shorter).mul_((parts * along)[:, None]).div_(left.clamp_(min=_LEAST_LEFT))
 
 
 def is_whole_class(

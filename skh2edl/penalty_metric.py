@@ -17,6 +17,8 @@ _SHRINKAGE = 0.6
 # With more features than this the metric is left at the identity: its matrix would take a quarter
 # of a gigabyte, and its root as long as a fit.
 MOST_FEATURES = 8192
+# A sample is alone in its class if the others weigh less than this part of it.
+_ALONE = 1e-5
 
 
 class WithinMetric:
@@ -44,6 +46,10 @@ class WithinMetric:
         L.
     inputs : Tensor of shape (n_samples, n_features)
         The samples in the new coordinates.
+    parts : Tensor of shape (n_samples,)
+        By what A, the identity in the new coordinates, would become less without a sample: this
+        times the square of what the sample is away from the mean of its class. 0 for a sample that
+        is of no class, or the only one.
 
     Examples
     --------
@@ -73,12 +79,11 @@ class WithinMetric:
         # power of two rounds nothing.
         size = inputs.abs().amax().log2().ceil().exp2()
         inputs = inputs / size
-        covariance = _covariance_within(taxonomy, inputs, targets, weights)
+        covariance, self.parts = _covariance_within(taxonomy, inputs, targets, weights)
         mean_variance = covariance.diagonal().mean()
-        if mean_variance > 0:
-            metric = metric.mul_(_SHRINKAGE).add_(
-                covariance, alpha=(1 - _SHRINKAGE) / float(mean_variance)
-            )
+        of_covariance = (1 - _SHRINKAGE) / float(mean_variance) if mean_variance > 0 else 0.0
+        if of_covariance > 0:
+            metric = metric.mul_(_SHRINKAGE).add_(covariance, alpha=of_covariance)
         self.factor = torch.linalg.cholesky(metric)
         share = torch.from_numpy(weights / weights.sum()).to(inputs)
         turned = self.features(inputs)
@@ -86,6 +91,7 @@ class WithinMetric:
         ratio = (after / before).sqrt()
         self.factor *= ratio
         self.inputs = turned.mul_(size / ratio)
+        self.parts *= of_covariance * (ratio / size) ** 2
 
     def features(self, inputs: Tensor) -> Tensor:
         """Return features in the new coordinates: (n, n_features)."""
@@ -106,8 +112,11 @@ def _covariance_within(
     inputs: Tensor,
     targets: npt.NDArray[np.int64],
     weights: npt.NDArray[np.float64],
-) -> Tensor:
-    """Return the covariance of features around the means of their classes, up to a factor."""
+) -> tuple[Tensor, Tensor]:
+    """Return the covariance of features around the means of their classes, up to a factor.
+
+    And what the square of each sample around its class adds to it.
+    """
     rows, label = samples_of_classes(taxonomy, targets, weights)
     place = np.unique(label, return_inverse=True)[1]
     # In double precision as far as they are divided: of some class they may all be tiny.
@@ -119,4 +128,9 @@ def _covariance_within(
     means.index_add_(0, torch.from_numpy(place), own * part[:, None])
     # The root of the weight on both sides, so that the product is symmetric to the last bit.
     around = (own - means[place]).mul_(weight.sqrt()[:, None])
-    return around.T @ around
+    # Without a sample the mean of its class is another, too, and the sum falls by more.
+    left = 1 - weights[rows] / total[place]
+    more = np.divide(1.0, left, out=np.zeros_like(left), where=left > _ALONE)
+    parts = inputs.new_zeros(len(inputs))
+    parts[torch.from_numpy(rows)] = weight * torch.from_numpy(more).to(inputs)
+    return around.T @ around, parts

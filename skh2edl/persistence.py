@@ -214,8 +214,11 @@ def _make_estimator(name: Any, parameters: Any) -> Any:
 
 def _with_choices(estimator: Any, choices: dict[str, Any]) -> Any:
     """Return the estimator with what its preset chose when the model was saved."""
-    if unknown := sorted(choices.keys() - {"read_out", "evidence"}):
+    if unknown := sorted(choices.keys() - {"read_out", "evidence", "shared_evidence"}):
         raise ValueError(f"it chooses {shown(unknown)}, which no head knows.")
+    if choices:
+        # Files of before there was a choice.
+        choices = {"shared_evidence": "belief"} | choices
     as_saved = clone(estimator).set_params(**choices)
     as_saved._validate_params()
     return as_saved

@@ -3,7 +3,7 @@
 A strong penalty finds the better directions where samples are few, and makes rows too short. As the
 relaxed lasso does, a second fit moves what the first one shrank, and nothing else: the one length
 of all rows together, and the biases, which have no penalty. It is best fitted to what the rows say
-of samples that they were not fitted to, and rows become no longer than the samples themselves ask.
+of samples that they were not fitted to.
 """
 
 from __future__ import annotations
@@ -34,9 +34,13 @@ _SPREAD_OF_BIAS = 2.0
 # By how much a step raises all read-outs together, as the loss says little of how much evidence is,
 # and what part of one is allowed: where there is no evidence at all, no slope leads back.
 _STEP_OF_AMOUNT, _MOST_OF_A_STEP = 100.0, 0.06
-# How many times as long rows become at most as the samples ask for that are not left out: what is
-# new in new samples, such as another shop, those that are left out need not have.
-_TIMES_WITHIN = 1.0
+# What is left of the penalty, of the part that is left for the samples as they are, where samples
+# are left out: enough that the length stays finite where nothing is mistaken.
+_LEFT_WITHOUT = 0.1
+# How many times as long rows become at most as the samples ask for that are not left out; and no
+# longer at all if this share of them has copies: what is new in a new scene, such as another shop,
+# those left out need not have.
+_TIMES_WITHIN, _SHARE_IN_SCENES = 1.125, 0.05
 
 
 def relax_rows(
@@ -108,7 +112,7 @@ def relax_rows(
     without = None
     if leaving_out is not None:
         slopes = _slopes(head, features, unit, targets)
-        without = features + leaving_out.changes(slopes)
+        without = features + leaving_out.changes(slopes, rows)
         bends = share.to(slopes) @ slopes.square()
     price = 1 / (n_samples * _SPREAD_OF_BIAS**2)
     # A class without samples does not bend at all.
@@ -120,7 +124,7 @@ def relax_rows(
     def place(at: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
         return float(np.exp(at[0])), start + at[1] * together + at[2:] * alone
 
-    def fit(features: Tensor, longest: float, n_moved: int) -> Any:
+    def fit(features: Tensor, squares: float, longest: float, n_moved: int) -> Any:
         """Move the first of: the length, what all biases have in common, each bias."""
 
         def objective(some: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
@@ -148,11 +152,13 @@ def relax_rows(
         )
 
     with _other_rows(head, unit) as stand_in:
-        if without is None:
-            found = fit(features, _LONGEST, 2 + alone.size)
+        if leaving_out is None or without is None:
+            found = fit(features, squares, _LONGEST, 2 + alone.size)
         else:
-            longest = _TIMES_WITHIN * float(np.exp(fit(features, _LONGEST, 2).x[0]))
-            found = fit(without, min(longest, _LONGEST), 2 + alone.size)
+            longest = float(np.exp(fit(features, squares, _LONGEST, 2).x[0]))
+            if leaving_out.share_with_copies < _SHARE_IN_SCENES:
+                longest = min(_TIMES_WITHIN * longest, _LONGEST)
+            found = fit(without, _LEFT_WITHOUT * squares, longest, 2 + alone.size)
     if not np.isfinite(found.fun):
         return 1.0
     length, moved = place(np.asarray(found.x))

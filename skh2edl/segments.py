@@ -95,6 +95,12 @@ class TreeSegments(nn.Module):
         total = values.new_zeros(self.taxonomy.n_branching, values.shape[0])
         return total.index_add(0, self.node, values.T).T
 
+    def node_min(self, values: Tensor) -> Tensor:
+        """Return the least of the columns of each node: (n, n_decisions) to (n, n_branching)."""
+        least = values.new_full((self.taxonomy.n_branching, values.shape[0]), torch.inf)
+        index = self.node[:, None].expand(-1, values.shape[0])
+        return least.scatter_reduce(0, index, values.T, "amin").T
+
     def spread(self, values: Tensor) -> Tensor:
         """Repeat each node's column for its decisions: (n, n_branching) to (n, n_decisions)."""
         return values[:, self.node]

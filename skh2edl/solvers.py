@@ -175,7 +175,8 @@ def minimize_head(
                 rows, label = samples_of_classes(head.segments.taxonomy, nodes, weights)
                 classes[rows] = label
                 own = None if groups is None else groups[counted]
-                leaving_out = LeavingOut(inputs, classes, weights, curvature, own)
+                parts = None if metric is None else metric.parts
+                leaving_out = LeavingOut(inputs, classes, weights, curvature, own, parts)
             elif groups is not None:
                 warnings.warn(
                     "groups are not used in this fit: samples are not left out where l2 is very "

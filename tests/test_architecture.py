@@ -38,6 +38,7 @@ ROOMS = (
     "node_read_out",
     "opinion_loss",
     "heads",
+    "opinion_head",
     "softmax_heads",
     "flat_heads",
     "search",

@@ -13,7 +13,8 @@ from torch.distributions import Dirichlet, kl_divergence
 
 from skh2edl import HyperOpinion, Taxonomy, losses
 from skh2edl.flat_heads import FlatEDLHead, HENNHead, IEDLHead, REDLHead
-from skh2edl.heads import EVIDENCE_FUNCTIONS, RISKS, OpinionTreeHead, SoftmaxHead
+from skh2edl.heads import EVIDENCE_FUNCTIONS, SoftmaxHead
+from skh2edl.opinion_head import RISKS, OpinionTreeHead
 from skh2edl.softmax_heads import HXEHead, SoftLabelHead
 
 # A pass-through root, so that groups are on the second level; a group with nodes inside, a group

@@ -10,14 +10,9 @@ from strategies import taxonomies
 from torch import nn
 
 from skh2edl import HyperOpinion, Taxonomy
-from skh2edl.heads import (
-    EVIDENCE_FUNCTIONS,
-    EVIDENCE_SLOPES,
-    RISKS,
-    OpinionTreeHead,
-    SoftmaxHead,
-    SoftmaxTreeHead,
-)
+from skh2edl.evidence_functions import EVIDENCE_FUNCTIONS, EVIDENCE_SLOPES
+from skh2edl.heads import SoftmaxHead, SoftmaxTreeHead
+from skh2edl.opinion_head import RISKS, OpinionTreeHead
 
 TREE = Taxonomy.from_nested(
     {

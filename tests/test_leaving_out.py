@@ -12,6 +12,7 @@ from skh2edl import curvature as curvature_module
 from skh2edl.curvature import Curvature
 from skh2edl.heads import SoftmaxHead
 from skh2edl.leaving_out import LeavingOut, times_present
+from skh2edl.penalty_metric import WithinMetric
 from skh2edl.relaxation import relax_rows
 
 N_CLASSES = 3
@@ -70,6 +71,48 @@ def test_read_outs_are_those_of_a_fit_without_the_sample(n_samples, n_features, 
     error_of_fit = np.sqrt(np.mean(np.square(fitted - real)))
     error = np.sqrt(np.mean(np.square(fitted + changes - real)))
     assert error < left * error_of_fit
+
+
+# Of what a metric that has seen the sample leaves wrong, so much is left, with many samples a class
+# and with few.
+@pytest.mark.parametrize(("n_samples", "n_features", "left"), [(90, 60, 0.45), (18, 60, 0.8)])
+def test_read_outs_are_those_of_a_fit_whose_metric_lacks_the_sample(n_samples, n_features, left):
+    rng = np.random.default_rng(0)
+    tree = Taxonomy.flat(list("abc"))
+    y = np.arange(n_samples) % N_CLASSES
+    X = 0.3 * rng.normal(size=(N_CLASSES, n_features))[y] + rng.normal(size=(n_samples, n_features))
+    share, penalty = np.full(n_samples, 1 / n_samples), 2.0
+
+    def metric_of(samples):
+        weights = np.ones(len(samples))
+        return WithinMetric(
+            tree, torch.from_numpy(X[samples]), tree.leaf_nodes[y[samples]], weights
+        )
+
+    whole = metric_of(np.arange(n_samples))
+    inputs = whole.inputs
+    rows, bias = fit_by_scipy(inputs.numpy(), y, share, penalty)
+    fitted = inputs.numpy() @ rows.T + bias
+    real = np.empty_like(fitted)
+    for i in range(n_samples):
+        others = np.flatnonzero(np.arange(n_samples) != i)
+        metric = metric_of(others)
+        own_rows, own_bias = fit_by_scipy(metric.inputs.numpy(), y[others], share[others], penalty)
+        real[i] = metric.features(torch.from_numpy(X[i : i + 1])).numpy()[0] @ own_rows.T + own_bias
+
+    curvature = Curvature(
+        torch.zeros(N_CLASSES, dtype=float),
+        torch.full((N_CLASSES,), penalty, dtype=float),
+        inputs,
+        torch.ones(n_samples),
+    )
+    leaving_out = LeavingOut(inputs, y, share, curvature, parts=whole.parts)
+    slopes = torch.from_numpy(softmax(fitted, axis=1) - np.eye(N_CLASSES)[y])
+    errors = [
+        np.sqrt(np.mean(np.square(fitted + leaving_out.changes(slopes, some).numpy() - real)))
+        for some in (None, torch.from_numpy(rows))
+    ]
+    assert errors[1] < left * errors[0]
 
 
 @pytest.mark.parametrize("block", [2048, 7])
@@ -168,7 +211,8 @@ def test_samples_that_nobody_named_further_are_no_copies_of_each_other():
     assert times_present(X, coarse, share)[29] == 1
 
 
-def test_rows_become_no_longer_than_the_samples_themselves_ask():
+@pytest.mark.parametrize(("with_copies", "times"), [(0.3, 1.0), (0.0, 1.125)])
+def test_rows_become_hardly_longer_than_the_samples_themselves_ask(with_copies, times):
     rng = np.random.default_rng(0)
     tree, y = Taxonomy.flat(list("abc")), np.arange(60) % 3
     X = torch.from_numpy(0.4 * rng.normal(size=(3, 8))[y] + rng.normal(size=(60, 8)))
@@ -183,15 +227,19 @@ def test_rows_become_no_longer_than_the_samples_themselves_ask():
         return relax_rows(head, X, targets, share, 0.2, leaving_out=leaving_out)
 
     class Surer:
-        def changes(self, slopes):
+        share_with_copies = with_copies
+
+        def changes(self, slopes, rows):
             return -3 * slopes  # as if samples were known better when they are left out
 
     class LessSure:
-        def changes(self, slopes):
-            return 2 * slopes
+        share_with_copies = with_copies
+
+        def changes(self, slopes, rows):
+            return 4 * slopes
 
     within = length(None)
-    assert length(Surer()) == pytest.approx(within, rel=0.03)
+    assert length(Surer()) == pytest.approx(times * within, rel=0.03)
     assert length(LessSure()) < 0.9 * within
 
 

@@ -9,7 +9,8 @@ from strategies import taxonomies
 from test_heads import TREE, every_node, extreme, make_features, opinion_head
 from torch.distributions import Dirichlet, kl_divergence
 
-from skh2edl.heads import EVIDENCE_FUNCTIONS, READ_OUTS
+from skh2edl.heads import EVIDENCE_FUNCTIONS
+from skh2edl.opinion_head import READ_OUTS
 
 OPTIONS = {
     "plain": {},

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from strategies import taxonomies
 
 from skh2edl import Taxonomy
-from skh2edl.heads import OpinionTreeHead, SoftmaxTreeHead
+from skh2edl.heads import SoftmaxTreeHead
+from skh2edl.opinion_head import OpinionTreeHead
 from skh2edl.search import search_leaves
 
 N_FEATURES = 3

@@ -37,7 +37,7 @@ THREADS = {"threads as they come": None, "one thread for all": 1}
 
 def opinion_head(tree, n_features, read_out):
     from skh2edl.h2edl import PRESETS
-    from skh2edl.heads import OpinionTreeHead
+    from skh2edl.opinion_head import OpinionTreeHead
 
     chosen = PRESETS["default"]
     fan_out = np.diff(tree.decision_offsets)
