@@ -155,7 +155,7 @@ def records():
         made += [
             record("Flat-CE", seed, 1.0 + seed / 10),
             record("H2EDL", seed, 0.8 + seed / 10, evidential=True),
-            record("H2EDL, no KL", seed, 0.7, evidential=True),
+            record("H2EDL, KL weight 0.01", seed, 0.7, evidential=True),
             record("H2EDL, paper", seed, 2.0, evidential=True),
             record("H2EDL", seed, 0.9, fraction=0.75, top=0.88),
             record("Flat-CE, drop", seed, 1.5, fraction=0.75, top=0.7),

@@ -39,8 +39,15 @@ RELAXATIONS = (1.0, 1 / 3, 1 / 8, 1 / 72)
 # Other ways to find the length: constant of the package -> its value.
 LENGTHS = {
     "nothing left out": {"solvers.MOST_READ_OUTS": 0},
-    "as samples left out ask": {"relaxation._TIMES_WITHIN": 1000.0},
-    "up to an eighth longer": {"relaxation._TIMES_WITHIN": 1.125},
+    "metric that has seen the sample": {"penalty_metric._ALONE": 2.0},
+    "as samples left out ask": {
+        "relaxation._TIMES_WITHIN": 1000.0,
+        "relaxation._SHARE_IN_SCENES": 2,
+    },
+    "an eighth longer, with copies too": {"relaxation._SHARE_IN_SCENES": 2},
+    "no longer than the samples ask": {"relaxation._TIMES_WITHIN": 1.0},
+    "all of that part left": {"relaxation._LEFT_WITHOUT": 1.0},
+    "a hundredth of that part left": {"relaxation._LEFT_WITHOUT": 0.01},
     "left out without copies": {"leaving_out._ALIKE": 2.0},
     "more copies": {"leaving_out._ALIKE": 0.4},
     "fewer copies": {"leaving_out._ALIKE": 0.6},

@@ -38,7 +38,7 @@ ABLATION: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "H2EDL": METHODS["H2EDL"],
     "H2EDL, own row for each decision": ("H2EDLClassifier", {"read_out": "nodes"}),
-    "H2EDL, no KL": ("H2EDLClassifier", {"kl_weight": 0.0}),
+    "H2EDL, KL weight 0.01": ("H2EDLClassifier", {"kl_weight": 0.01}),
 }
 # What the shape of the penalty does, to a rival too; it is a matter of frozen features only.
 PENALTY_SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
