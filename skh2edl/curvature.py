@@ -9,8 +9,8 @@ from torch import Tensor
 
 from .taxonomy import Taxonomy
 
-# The directions in which features vary most: few are enough, and cost little.
-_N_DIRECTIONS = 32
+# The directions in which features vary most: enough for the means of many classes, and few to turn.
+_N_DIRECTIONS = 64
 # Further ones to find those well, and samples to find them in.
 _OVERSAMPLING = 10
 _MOST_SAMPLES = 8192

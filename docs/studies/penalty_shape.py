@@ -48,6 +48,7 @@ LENGTHS = {
     "no longer than the samples ask": {"relaxation._TIMES_WITHIN": 1.0},
     "all of that part left": {"relaxation._LEFT_WITHOUT": 1.0},
     "a hundredth of that part left": {"relaxation._LEFT_WITHOUT": 0.01},
+    "half as many main directions": {"curvature._N_DIRECTIONS": 32},
     "left out without copies": {"leaving_out._ALIKE": 2.0},
     "more copies": {"leaving_out._ALIKE": 0.4},
     "fewer copies": {"leaving_out._ALIKE": 0.6},
