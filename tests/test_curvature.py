@@ -81,18 +81,18 @@ def with_spectrum(n_samples, variances, seed):
 @given(
     seed=st.integers(0, 10_000),
     n_rows=st.integers(1, 5),
-    n_features=st.integers(1, 45),
+    n_features=st.integers(1, 80),
     left=st.floats(0.001, 1.0),
 )
 def test_solving_is_solving_with_the_matrix(seed, n_rows, n_features, left):
     rng = np.random.default_rng(seed)
-    # Beyond the 32 main directions all others are alike, as the model has it.
-    X = with_spectrum(50, np.where(np.arange(n_features) < 32, 3000.0, 0.1), seed)
+    # Beyond the 64 main directions all others are alike, as the model has it.
+    X = with_spectrum(90, np.where(np.arange(n_features) < 64, 3000.0, 0.1), seed)
     bends, penalties = rng.uniform(0.1, 0.25, n_rows), rng.uniform(0.5, 1.0, n_rows)
-    curvature = Curvature(*map(torch.from_numpy, (bends, penalties)), X, torch.ones(50))
+    curvature = Curvature(*map(torch.from_numpy, (bends, penalties)), X, torch.ones(90))
     rows, bias = rng.normal(size=(n_rows, n_features)), rng.normal(size=n_rows)
     solved, solved_bias = curvature.solve(torch.from_numpy(rows), torch.from_numpy(bias), left)
-    covariance = (X.T @ X / 50).numpy()
+    covariance = (X.T @ X / 90).numpy()
     expected = [
         np.linalg.solve(left * bend * covariance + penalty * np.eye(n_features), row)
         for bend, penalty, row in zip(bends, penalties, rows, strict=True)
