@@ -13,7 +13,12 @@ from torch import Tensor
 from . import losses
 from .evidence_functions import EVIDENCE_SLOPES, overwrite_with_evidence
 from .heads import EvidentialHead
-from .opinion_loss import log_risk_and_divergence, nested_evidence
+from .opinion_loss import (
+    LeafReadOut,
+    log_risk_and_divergence,
+    nested_evidence,
+    nested_log_risk,
+)
 from .segments import Block, Paths
 from .taxonomy import Taxonomy
 
@@ -174,20 +179,22 @@ class OpinionTreeHead(EvidentialHead):
         """Return the evidence for some decisions: (n_entries,)."""
         if self.nested:
             with torch.autocast(features.device.type, enabled=False):
-                evidence = nested_evidence(
-                    features.to(self.linear.weight.dtype),
-                    self.linear.weight,
-                    self.linear.bias,
-                    self.log_scale.exp(),
-                    self.evidence_function,
-                    EVIDENCE_SLOPES[self.evidence_name],
-                    self.segments,
-                    paths,
-                )
+                evidence = nested_evidence(self._leaf_read_out(features), paths)
         else:
             evidence = self.to_evidence(self.path_logits(features, paths))
         # As reported: a held-out label may pass through a node that no training label did.
         return evidence * paths.spread(self.supervised.index_select(0, paths.node).to(evidence))
+
+    def _leaf_read_out(self, features: Tensor) -> LeafReadOut:
+        return LeafReadOut(
+            features.to(self.linear.weight.dtype),
+            self.linear.weight,
+            self.linear.bias,
+            self.log_scale.exp(),
+            self.evidence_function,
+            EVIDENCE_SLOPES[self.evidence_name],
+            self.segments,
+        )
 
     def prior_at(self, paths: Paths) -> Tensor:
         """Return the prior concentrations of some decisions: (n_entries,)."""
@@ -214,9 +221,12 @@ class OpinionTreeHead(EvidentialHead):
 
     def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
         """Return the loss of each sample."""
-        evidence, prior = self.evidence_at(features, paths), self.prior_at(paths)
         kl_weight = self.kl_weight_after(epochs_done)
-        if self.risk != "log" or self.consistency_weight > 0:
+        in_closed_form = self.risk == "log" and self.consistency_weight == 0
+        if in_closed_form and self.nested and kl_weight == 0:
+            return self._nested_log_risk(features, paths)
+        evidence, prior = self.evidence_at(features, paths), self.prior_at(paths)
+        if not in_closed_form:
             return self._loss_term_by_term(evidence, prior, paths, kl_weight)
         weight = self.depth_weights.index_select(0, paths.node)
         of_divergence = None
@@ -228,6 +238,17 @@ class OpinionTreeHead(EvidentialHead):
         return log_risk_and_divergence(
             evidence, prior, prior_weight, paths, weight + self.leaf_weight, of_divergence
         )
+
+    def _nested_log_risk(self, features: Tensor, paths: Paths) -> Tensor:
+        node, chosen = paths.node, paths.decision.index_select(0, paths.target)
+        prior_weight = self.prior_weight.index_select(0, node)
+        priors = self.base_rate.index_select(0, chosen) * prior_weight, prior_weight
+        # As reported: a held-out label may pass through a node that no training label did.
+        supervised = self.supervised.index_select(0, node).to(prior_weight)
+        weight = self.depth_weights.index_select(0, node) + self.leaf_weight
+        with torch.autocast(features.device.type, enabled=False):
+            read_out = self._leaf_read_out(features)
+            return nested_log_risk(read_out, paths, priors, supervised, weight)
 
     def _loss_term_by_term(
         self, evidence: Tensor, prior: Tensor, paths: Paths, kl_weight: float

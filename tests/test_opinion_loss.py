@@ -87,14 +87,20 @@ def test_value_and_gradient_are_those_of_torch_distributions(
 
 
 @settings(max_examples=25)
-@given(taxonomies(), st.integers(0, 1000), st.sampled_from(READ_OUTS))
-def test_they_agree_on_random_trees(tree, seed, read_out):
+@given(
+    taxonomies(),
+    st.integers(0, 1000),
+    st.sampled_from(READ_OUTS),
+    st.sampled_from([0.0, 1.0]),
+)
+def test_they_agree_on_random_trees(tree, seed, read_out, kl_weight):
     head = opinion_head(
         tree,
         seed,
         read_out=read_out,
         evidence="exp",
         risk="log",
+        kl_weight=kl_weight,
         evidence_scale=0.4,
         learn_evidence_scale=True,
     )[0]
