@@ -501,7 +501,7 @@ class H2EDLClassifier(TreeClassifier):
         missing = ~self._head().supervised.numpy()
         return self.taxonomy_.labels(self.taxonomy_.branching_nodes[missing])
 
-    def predict_hyper_opinion(self, X: Any) -> HyperOpinion:
+    def predict_hyper_opinion(self, X: Any, *, shared_evidence: str | None = None) -> HyperOpinion:
         """Return how far down the tree the evidence reaches, for each sample.
 
         Parameters
@@ -509,11 +509,21 @@ class H2EDLClassifier(TreeClassifier):
         X : images or array-like
             As in :meth:`fit`. An image that cannot be read, with ``on_bad_image="skip"``, gets
             the vacuous opinion.
+        shared_evidence : {"doubt", "belief"}, default=None
+            What evidence counts as that siblings share; None means as the classifier was fitted.
+            As "belief" the vacuity shows how much evidence was counted, which is less for what the
+            network has not seen: :class:`NoveltyDetector` reads it so.
 
         Returns
         -------
         opinion : HyperOpinion
         """
-        evidence, readable = self._read(X, "evidence")
+        outputs = {None: "evidence", "belief": "counted_evidence", "doubt": "unshared_evidence"}
+        if shared_evidence not in outputs:
+            raise ValueError(
+                f"shared_evidence must be one of {SHARED_EVIDENCE} or None, got "
+                f"{shared_evidence!r}."
+            )
+        evidence, readable = self._read(X, outputs[shared_evidence])
         evidence[~readable] = 0
         return self._opinion(evidence)

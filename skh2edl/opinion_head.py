@@ -122,15 +122,18 @@ class OpinionTreeHead(EvidentialHead):
         return self.prior_weight[self.segments.node] * self.base_rate
 
     def evidence(self, features: Tensor) -> Tensor:
-        """Return the evidence for every decision that opinions report: (n, n_decisions).
+        """Return the evidence for every decision that opinions report: (n, n_decisions)."""
+        if self.shared_evidence == "belief":
+            return self.counted_evidence(features)
+        return self.unshared_evidence(features)
 
-        Where shared evidence is doubt, ``b = (e - c a) / S`` and ``u = (W + c) / S`` with the
-        largest c that leaves no belief negative; in evidence beside the prior weight W, both sides
-        of that are times ``W / (W + c)``.
+    def unshared_evidence(self, features: Tensor) -> Tensor:
+        """Return the evidence for every decision without what siblings share: (n, n_decisions).
+
+        With the largest c that leaves no belief negative, ``b = (e - c a) / S`` and ``u = (W + c) /
+        S``; in evidence beside the prior weight W that is ``W b / u``.
         """
         counted = self.counted_evidence(features)
-        if self.shared_evidence == "belief":
-            return counted
         shared = self.segments.node_min(counted / self.base_rate)
         left = counted - self.base_rate * self.segments.spread(shared)
         part = self.prior_weight / (self.prior_weight + shared)

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skh2edl import (
@@ -96,7 +96,8 @@ def test_the_scores_of_nodes_are_the_masses_or_the_doubt_between_children(eviden
     detector = NoveltyDetector(FrozenEstimator(evidential), measure="mass").fit(X, y)
     mass = evidential.predict_hyper_opinion(X).mass[:, 4:]
     np.testing.assert_allclose(detector.predict_node_scores(X), mass)
-    np.testing.assert_allclose(detector.predict_novelty_score(X), mass.max(axis=1))
+    counted = evidential.predict_hyper_opinion(X, shared_evidence="belief").mass[:, 4:]
+    np.testing.assert_allclose(detector.predict_novelty_score(X), counted.max(axis=1))
     stated, truth = population(60)
     detector = NoveltyDetector(FrozenEstimator(Told(TREE).fit(None)), measure="entropy")
     detector.fit(stated, TREE.labels(truth))
@@ -107,6 +108,21 @@ def test_the_scores_of_nodes_are_the_masses_or_the_doubt_between_children(eviden
     np.testing.assert_allclose(scores[:, TREE.branching.index(("b",))], expected)
     # The chain rule of entropy.
     np.testing.assert_allclose(scores.sum(axis=1), entropy(stated, axis=1))
+
+
+@pytest.mark.parametrize("in_pipeline", [False, True])
+def test_all_evidence_that_was_counted_is_read(evidential, in_pipeline):
+    model = make_pipeline(FunctionTransformer(), evidential) if in_pipeline else evidential
+    detector = NoveltyDetector(FrozenEstimator(model)).fit(*animals(100, 1))
+    X = animals(50, 2)[0]
+    counted = evidential.predict_hyper_opinion(X, shared_evidence="belief")
+    np.testing.assert_array_equal(detector.predict_novelty_score(X), counted.nonspecificity)
+    assert (counted.nonspecificity < evidential.predict_hyper_opinion(X).nonspecificity).all()
+
+
+def test_a_way_to_read_shared_evidence_that_there_is_not_is_refused(evidential):
+    with pytest.raises(ValueError, match="shared_evidence must be one of"):
+        evidential.predict_hyper_opinion(animals(5)[0], shared_evidence="both")
 
 
 def test_probabilities_alone_name_the_concept_in_doubt():

@@ -81,9 +81,11 @@ class NoveltyDetector(HeldOutWrapper):
 
     Notes
     -----
-    Labels of held-out samples are used for nothing but to leave out those labelled with the root,
-    which are not known to be known. Vacuity is the share of belief that was not committed; it is
-    no measure of missing data, and a classifier may be sure of something it has never seen.
+    The score of an opinion reads all evidence that was counted, also what siblings share: how much
+    there is says more of what is strange than how it is divided, which names the concept. Labels of
+    held-out samples are used for nothing but to leave out those labelled with the root, which are
+    not known to be known. Vacuity is the share of belief that was not committed; it is no measure
+    of missing data, and a classifier may be sure of something it has never seen.
 
     Examples
     --------
@@ -177,7 +179,7 @@ class NoveltyDetector(HeldOutWrapper):
                 )
             return scores
         if self.measure_ in _OF_OPINIONS:
-            opinion = opinion_of(fitted, X, tree)
+            opinion = opinion_of(fitted, X, tree, as_counted=True)
             if self.measure_ == "nonspecificity":
                 return np.array(opinion.nonspecificity)
             return opinion.mass[:, tree.n_leaves :].max(axis=1).astype(np.float64)
@@ -218,9 +220,9 @@ class NoveltyDetector(HeldOutWrapper):
     def predict_node_scores(self, X: Any) -> FloatArray:
         """Return for each node how much speaks for something under it that is none of its children.
 
-        With opinions, the belief that arrives at the node and stops there; over all nodes these
-        add up to the nonspecificity. Without, the probability of the node times the entropy of
-        its children; these add up to the entropy of the leaves.
+        With opinions, the belief that arrives at the node and stops there, as the estimator reports
+        it. Without, the probability of the node times the entropy of its children; these add up to
+        the entropy of the leaves.
 
         Parameters
         ----------
