@@ -143,21 +143,11 @@ class _NestedEvidence(torch.autograd.Function):
     """All sums go by rows, a sample a column: down the tree for logits, up for evidence."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        features: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        scale: Tensor,
-        evidence: Callable[[Tensor], Tensor],
-        slope: Callable[[Tensor, Tensor], Tensor],
-        segments: TreeSegments,
-        paths: Paths,
-    ) -> Tensor:
-        read_out = LeafReadOut(features, weight, bias, scale, evidence, slope, segments)
-        leaves = _read_leaves(ctx, read_out)
-        ctx.paths = paths
-        return paths.gather_rows(segments.rows_below(leaves))
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        *read_out, ctx.paths = inputs
+        leaves = _read_leaves(ctx, LeafReadOut(*read_out))
+        rows: Tensor = ctx.paths.gather_rows(ctx.segments.rows_below(leaves))
+        return rows
 
     @staticmethod
     @once_differentiable
@@ -205,23 +195,10 @@ def nested_log_risk(
 
 class _NestedLogRisk(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        features: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        scale: Tensor,
-        evidence: Callable[[Tensor], Tensor],
-        slope: Callable[[Tensor, Tensor], Tensor],
-        segments: TreeSegments,
-        paths: Paths,
-        priors: tuple[Tensor, Tensor],
-        supervised: Tensor,
-        risk_weight: Tensor,
-    ) -> Tensor:
-        read_out = LeafReadOut(features, weight, bias, scale, evidence, slope, segments)
-        leaves = _read_leaves(ctx, read_out)
-        rows, goes_on = segments.rows_below(leaves), paths.has_previous
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        *read_out, paths, priors, supervised, risk_weight = inputs
+        leaves = _read_leaves(ctx, LeafReadOut(*read_out))
+        rows, goes_on = ctx.segments.rows_below(leaves), paths.has_previous
         ctx.place = paths.place_in_rows.index_select(0, paths.target)
         chosen = rows.view(-1).index_select(0, ctx.place)
         # Of the decision before, or of all leaves at the first.
@@ -232,7 +209,8 @@ class _NestedLogRisk(torch.autograd.Function):
         passed_on = torch.where(goes_on, of_strength, 0.0).roll(-1)
         ctx.sample, ctx.n_samples = paths.sample, paths.n_samples
         ctx.of_chosen, ctx.of_all = passed_on - of_alpha, torch.where(goes_on, 0.0, of_strength)
-        return paths.sample_sum((strength / alpha).log_().mul_(risk_weight))
+        loss: Tensor = paths.sample_sum((strength / alpha).log_().mul_(risk_weight))
+        return loss
 
     @staticmethod
     @once_differentiable
