@@ -50,7 +50,8 @@ class LeavingOut:
     Attributes
     ----------
     share_with_copies : float
-        Share of the samples that have copies, of those with a class; 0 where there are groups.
+        Share of the samples that have copies which are not the same sample again, of those with a
+        class; 0 where there are groups.
     times : Tensor of shape (n_samples,)
         What :func:`times_present` says, or 1 where there are groups. Where it is 0 a sample stays
         in: without it nothing would be known of its class.
@@ -85,12 +86,13 @@ class LeavingOut:
         self.members: list[Tensor] = []
         self.share_with_copies = 0.0
         if groups is None:
-            times = times_present(inputs, classes, share)
+            times, repeats = times_present(inputs, classes, share)
             of_class = share * (classes >= 0)
-            found = float(of_class @ (times > 1 + _SAME))
+            found = float(of_class @ (times > (1 + _SAME) * repeats))
             self.share_with_copies = found / (float(of_class.sum()) or 1.0)
         else:
             times = np.where(is_whole_class(classes, groups), 0.0, 1.0)
+            repeats = np.ones_like(times)
             order = np.argsort(groups, kind="stable")
             each = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
             self.members = [
@@ -100,16 +102,21 @@ class LeavingOut:
         self.times = torch.from_numpy(times).to(inputs)
         if parts is not None:
             _, label = np.unique(classes, return_inverse=True)
-            self.of_metric = _around_means(inputs, label, share), parts * (self.times > 0)
+            # The same sample again leaves with it. Then the mean of the class is another, too, and
+            # the sum of squares around it falls by more.
+            left = 1 - repeats * share / np.bincount(label, share)[label]
+            more = np.divide(repeats, left, out=np.zeros_like(left), where=left > _SAME)
+            gone = torch.from_numpy(more * (times > 0)).to(parts)
+            self.of_metric = _around_means(inputs, label, share), parts * gone
 
     def changes(self, slopes: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return what each sample's read-outs gain: (n_samples, n_rows).
 
         Of one sample it is the slope of its loss, times its share and its leverage in the fit
         without it; copies are taken to have the same slope. Samples of a group each add their own.
-        Then the metric is left without the sample, which had made it costly to read the direction
-        in which the sample is away from its class. All to first order, row by row, with the biases
-        as they are.
+        Then the metric is left without the sample itself, which had made it costly to read the
+        direction in which the sample is away from its class; copies and the rest of a group stay
+        in it. All to first order, row by row, with the biases as they are.
 
         Parameters
         ----------
@@ -180,7 +187,7 @@ def times_present(
     inputs: Tensor,
     classes: npt.NDArray[np.int64],
     share: npt.NDArray[np.float64],
-) -> npt.NDArray[np.float64]:
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return how many times as much as its own a sample and its copies weigh in their class.
 
     A large class is searched in parts of 256 samples, in the order they are given.
@@ -199,6 +206,8 @@ def times_present(
     -------
     times : ndarray of shape (n_samples,)
         1 for a sample without a copy, and 0 where no other sample of the class would be left.
+    repeats : ndarray of shape (n_samples,)
+        The same of copies that are the sample itself, given again.
 
     Examples
     --------
@@ -206,7 +215,7 @@ def times_present(
     >>> import torch
     >>> from skh2edl.leaving_out import times_present
     >>> X = torch.cat([torch.eye(9), torch.eye(9)[:1] + 0.01])
-    >>> times_present(X, np.array([0] * 8 + [1, 0]), np.full(10, 0.1))
+    >>> times_present(X, np.array([0] * 8 + [1, 0]), np.full(10, 0.1))[0]
     array([2., 1., 1., 1., 1., 1., 1., 1., 0., 2.])
     """
     _, label = np.unique(classes, return_inverse=True)
@@ -214,7 +223,7 @@ def times_present(
     around = _around_means(inputs, label, share)
     least = max(_ALIKE, _cosine_by_chance(around, label, share * is_class))
     total = np.bincount(label, share)
-    times = np.zeros(len(label))
+    times, repeats = np.zeros(len(label)), np.ones(len(label))
     for rows, products, same in _pairs_of_classes(around, label):
         alike = same
         # In one direction all on one side are alike but for rounding.
@@ -225,7 +234,8 @@ def times_present(
         left = total[label[rows]] - copies
         is_known = (left > _SAME * copies) | ~is_class[rows]
         times[rows] = np.where(is_known, copies / share[rows], 0.0)
-    return times
+        repeats[rows] = same @ share[rows] / share[rows]
+    return times, repeats
 
 
 def _around_means(

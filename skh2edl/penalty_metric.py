@@ -17,8 +17,6 @@ _SHRINKAGE = 0.6
 # With more features than this the metric is left at the identity: its matrix would take a quarter
 # of a gigabyte, and its root as long as a fit.
 MOST_FEATURES = 8192
-# A sample is alone in its class if the others weigh less than this part of it.
-_ALONE = 1e-5
 
 
 class WithinMetric:
@@ -47,9 +45,8 @@ class WithinMetric:
     inputs : Tensor of shape (n_samples, n_features)
         The samples in the new coordinates.
     parts : Tensor of shape (n_samples,)
-        By what A, the identity in the new coordinates, would become less without a sample: this
-        times the square of what the sample is away from the mean of its class. 0 for a sample that
-        is of no class, or the only one.
+        How much of each sample is in A, which is the identity in the new coordinates: this times
+        the square of what the sample is away from the mean of its class. 0 where it is of none.
 
     Examples
     --------
@@ -128,9 +125,6 @@ def _covariance_within(
     means.index_add_(0, torch.from_numpy(place), own * part[:, None])
     # The root of the weight on both sides, so that the product is symmetric to the last bit.
     around = (own - means[place]).mul_(weight.sqrt()[:, None])
-    # Without a sample the mean of its class is another, too, and the sum falls by more.
-    left = 1 - weights[rows] / total[place]
-    more = np.divide(1.0, left, out=np.zeros_like(left), where=left > _ALONE)
     parts = inputs.new_zeros(len(inputs))
-    parts[torch.from_numpy(rows)] = weight * torch.from_numpy(more).to(inputs)
+    parts[torch.from_numpy(rows)] = weight
     return around.T @ around, parts

@@ -91,12 +91,34 @@ def test_something_between_two_cats_is_told_from_both_and_called_no_dog(evidenti
         np.testing.assert_array_equal(known, detector.predict(new)[~novel])
 
 
-def test_the_scores_of_nodes_are_the_masses_or_the_doubt_between_children(evidential):
+def test_the_largest_mass_that_stops_is_a_score(evidential):
     X, y = animals(60, seed=1)
     detector = NoveltyDetector(FrozenEstimator(evidential), measure="mass").fit(X, y)
     mass = evidential.predict_hyper_opinion(X, shared_evidence="belief").mass[:, 4:]
-    np.testing.assert_allclose(detector.predict_node_scores(X), mass)
     np.testing.assert_allclose(detector.predict_novelty_score(X), mass.max(axis=1))
+
+
+def test_the_concept_is_named_whatever_the_number_of_its_children():
+    sizes = {"cat": 2, "dog": 2, "bird": 5, "fish": 3}
+    names = {kind: [f"{kind}{i}" for i in range(n)] for kind, n in sizes.items()}
+    rng = np.random.default_rng(0)
+    kinds = dict(zip(sizes, 6 * rng.normal(size=(4, 12)), strict=True))
+    means = {leaf: kinds[kind] + 2 * rng.normal(size=12) for kind in names for leaf in names[kind]}
+    y = np.repeat(list(means), 40)
+    X = rng.normal(size=(len(y), 12)) + [means[name] for name in y]
+    clf = H2EDLClassifier(Taxonomy.from_nested(names), backbone=None).fit(X, y)
+    detector = NoveltyDetector(FrozenEstimator(clf)).fit(X, y)
+    for kind, leaves in names.items():
+        # Between all that is known of its kind.
+        strange = 0.3 * rng.normal(size=(50, 12)) + np.mean(
+            [means[leaf] for leaf in leaves], axis=0
+        )
+        best = detector.predict_node_scores(strange).argmax(axis=1)
+        named = [detector.taxonomy_.branching[place] for place in best]
+        assert np.mean([path == (kind,) for path in named]) > 0.9
+
+
+def test_the_scores_of_nodes_are_the_doubt_between_children():
     stated, truth = population(60)
     detector = NoveltyDetector(FrozenEstimator(Told(TREE).fit(None)), measure="entropy")
     detector.fit(stated, TREE.labels(truth))
@@ -120,8 +142,9 @@ def test_all_evidence_that_was_counted_is_read(evidential, in_pipeline):
 
 
 def test_a_way_to_read_shared_evidence_that_there_is_not_is_refused(evidential):
-    with pytest.raises(ValueError, match="shared_evidence must be one of"):
-        evidential.predict_hyper_opinion(animals(5)[0], shared_evidence="both")
+    for wrong in ("both", ["doubt"]):
+        with pytest.raises(ValueError, match="shared_evidence must be one of"):
+            evidential.predict_hyper_opinion(animals(5)[0], shared_evidence=wrong)
 
 
 def test_probabilities_alone_name_the_concept_in_doubt():

@@ -372,8 +372,7 @@ def test_a_network_that_learns_in_epochs_starts_as_a_softmax(data, options, evid
         random_state=0,
         **options,
     ).fit(X, y)
-    clf.network_.head.shared_evidence = "belief"  # all that is counted
-    opinion = clf.predict_hyper_opinion(X[:1])
+    opinion = clf.predict_hyper_opinion(X[:1], shared_evidence="belief")  # all that is counted
     assert opinion.evidence[0, :3].sum() == pytest.approx(evidence, rel=1e-4)
 
 

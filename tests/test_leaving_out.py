@@ -144,11 +144,11 @@ def test_copies_are_counted_in_blocks_of_their_class(monkeypatch):
     expected[[1, 21, 23]] = 3
     expected[24] = 0  # the only one of its class, though it looks like one of the other
     X, share = torch.from_numpy(X), np.full(25, 1 / 25)
-    np.testing.assert_allclose(times_present(X, y, share), expected)
+    np.testing.assert_allclose(times_present(X, y, share)[0], expected)
     # The last two or three of the class are compared among themselves alone.
     monkeypatch.setattr(leaving_out, "_BLOCK", 22)
     expected[[0, 20, 1, 21]], expected[[22, 23]] = 2, 1
-    np.testing.assert_allclose(times_present(X, y, share), expected)
+    np.testing.assert_allclose(times_present(X, y, share)[0], expected)
 
 
 def test_read_outs_are_those_of_a_fit_without_the_group():
@@ -205,10 +205,10 @@ def test_samples_that_nobody_named_further_are_no_copies_of_each_other():
     X = torch.from_numpy(np.concatenate([scenes, rng.normal(size=(20, 50))]))
     X[1] = X[0]
     share, coarse = np.full(50, 1 / 50), np.repeat([-1, 4], [30, 20])
-    assert times_present(X, coarse, share).tolist() == [2, 2] + [1] * 48
+    assert times_present(X, coarse, share)[0].tolist() == [2, 2] + [1] * 48
     # Even one of its kind may be left out: others below say something of it.
     coarse[:29] = 4
-    assert times_present(X, coarse, share)[29] == 1
+    assert times_present(X, coarse, share)[0][29] == 1
 
 
 @pytest.mark.parametrize(("with_copies", "times"), [(0.3, 1.0), (0.0, 1.125)])
@@ -248,7 +248,7 @@ def test_copies_are_told_from_others_also_in_a_class_far_from_the_rest():
     X = 10 + torch.randn(30, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     X[1] = X[0] + 0.1 * X[2] - 1
     share = np.full(30, 1 / 30)
-    assert times_present(X, np.zeros(30, dtype=int), share).tolist() == [2, 2] + [1] * 28
+    assert times_present(X, np.zeros(30, dtype=int), share)[0].tolist() == [2, 2] + [1] * 28
 
 
 def test_a_fit_tells_labels_that_others_refine_from_classes(monkeypatch):
@@ -273,10 +273,10 @@ def test_in_few_directions_many_are_alike_and_no_copies():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(300, 3)), np.zeros(300, dtype=int)
     share = np.full(300, 1 / 300)
-    assert times_present(torch.from_numpy(X), y, share).max() <= 2
+    assert times_present(torch.from_numpy(X), y, share)[0].max() <= 2
     # The same sample twice is.
     X[1] = X[0]
-    assert times_present(torch.from_numpy(X), y, share)[:2] == pytest.approx(2)
+    assert times_present(torch.from_numpy(X), y, share)[0][:2] == pytest.approx(2)
 
 
 def test_a_weight_is_so_many_copies():
@@ -285,13 +285,16 @@ def test_a_weight_is_so_many_copies():
     y, weights = np.array([0, 0, 0, 1, 1, 1]), np.array([2.0, 1, 1, 3, 1, 1])
     slopes = torch.from_numpy(rng.normal(size=(6, 2)))
     repeated = np.repeat(np.arange(6), weights.astype(int))
+    tree, read_out = Taxonomy.flat(["a", "b"]), torch.from_numpy(rng.normal(size=(2, 30)))
 
     def changes(rows, weights):
-        rows = torch.from_numpy(rows)
+        metric = WithinMetric(tree, X[torch.from_numpy(rows)], tree.leaf_nodes[y[rows]], weights)
         penalties = torch.full((2,), 0.5, dtype=float)
-        curvature = Curvature(torch.zeros(2), penalties, X[rows], torch.from_numpy(weights))
-        found = LeavingOut(X[rows], y[rows], weights, curvature)
-        return found.changes(slopes[rows])
+        curvature = Curvature(torch.zeros(2), penalties, metric.inputs, torch.from_numpy(weights))
+        found = LeavingOut(metric.inputs, y[rows], weights, curvature, parts=metric.parts)
+        # The same sample again is no other picture of the scene.
+        assert found.share_with_copies == 0
+        return found.changes(slopes[torch.from_numpy(rows)], read_out)
 
     by_weight, by_copies = changes(np.arange(6), weights), changes(repeated, np.ones(9))
     torch.testing.assert_close(by_copies, by_weight[repeated])
@@ -320,7 +323,7 @@ def test_groups_may_be_a_column_and_follow_their_samples():
 
 def test_in_one_direction_only_neighbours_that_are_nearly_the_same_are_copies():
     X = torch.randn(300, 1, generator=torch.Generator().manual_seed(0))
-    times = times_present(X, np.zeros(300, dtype=int), np.full(300, 1 / 300))
+    times, _ = times_present(X, np.zeros(300, dtype=int), np.full(300, 1 / 300))
     # All on one side have a cosine of one, which would make hundreds of copies.
     assert times.max() <= 4
 

@@ -68,6 +68,20 @@ def test_a_model_keeps_what_its_preset_chose_when_presets_change(tmp_path, monke
     assert_array_equal(again.predict_log_proba(X), expected)
 
 
+def test_opinions_of_a_loaded_model_count_shared_evidence_as_before(tmp_path, monkeypatch):
+    X = rows()
+    classifier = H2EDLClassifier(TREE, backbone=None).fit(X, LABELS)
+    classifier.save(tmp_path / "model.safetensors")
+    monkeypatch.setitem(PRESETS["default"], "shared_evidence", "belief")
+    loaded = load_model(tmp_path / "model.safetensors")
+    assert loaded.predict_hyper_opinion(X) == classifier.predict_hyper_opinion(X)
+
+
+def test_a_file_of_before_there_was_a_choice_counts_shared_evidence_as_belief():
+    old = load_model(Path(__file__).parent / "data/models/format_1/H2EDLClassifier.safetensors")
+    assert old.network_.head.shared_evidence == "belief"
+
+
 def test_opinions_come_back_with_their_prior_and_the_nodes_without_labels(tmp_path):
     X = rows(20)
     classifier = H2EDLClassifier(TREE, backbone=None, prior="inverse_frequency").fit(

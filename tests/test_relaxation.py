@@ -143,6 +143,7 @@ def test_a_fit_that_goes_on_ends_where_it_ended(samples):
 def test_a_fit_that_goes_on_may_lack_classes(samples, labels):
     X = samples[0]
     y = np.array(labels)[np.arange(80) % 2]
+    # With the default tolerance both fits stop somewhere near.
     clf = H2EDLClassifier(TREE, backbone=None, warm_start=True, tol=1e-4)
     first = clf.fit(X, y).predict_proba(X)
     np.testing.assert_allclose(clf.fit(X, y).predict_proba(X), first, atol=0.02)

@@ -39,7 +39,7 @@ RELAXATIONS = (1.0, 1 / 3, 1 / 8, 1 / 72)
 # Other ways to find the length: constant of the package -> its value.
 LENGTHS = {
     "nothing left out": {"solvers.MOST_READ_OUTS": 0},
-    "metric that has seen the sample": {"penalty_metric._ALONE": 2.0},
+    "metric that has seen the sample": {"leaving_out._LEAST_LEFT": 1e9},
     "as samples left out ask": {
         "relaxation._TIMES_WITHIN": 1000.0,
         "relaxation._SHARE_IN_SCENES": 2,

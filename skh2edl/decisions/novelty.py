@@ -81,11 +81,12 @@ class NoveltyDetector(HeldOutWrapper):
 
     Notes
     -----
-    Of opinions all evidence is read that was counted, also what siblings share: how much there is
-    says more of what is strange than how it is divided. Labels of held-out samples are used for
-    nothing but to leave out those labelled with the root, which are not known to be known. Vacuity
-    is the share of belief that was not committed; it is no measure of missing data, and a
-    classifier may be sure of something it has never seen.
+    Of the opinions of an :class:`H2EDLClassifier` all evidence is read that was counted, also what
+    siblings share: how much there is says more of what is strange than how it is divided. Wrapped
+    in a calibration or an ensemble its opinions are read as they come. Labels of held-out samples
+    are used for nothing but to leave out those labelled with the root, which are not known to be
+    known. Vacuity is the share of belief that was not committed; it is no measure of missing data,
+    and a classifier may be sure of something it has never seen.
 
     Examples
     --------
@@ -220,9 +221,8 @@ class NoveltyDetector(HeldOutWrapper):
     def predict_node_scores(self, X: Any) -> FloatArray:
         """Return for each node how much speaks for something under it that is none of its children.
 
-        With opinions, the belief that arrives at the node and stops there; over all nodes these
-        add up to the nonspecificity. Without, the probability of the node times the entropy of
-        its children; these add up to the entropy of the leaves.
+        The probability of the node times the entropy of its children; over all nodes these add up
+        to the entropy of the leaves.
 
         Parameters
         ----------
@@ -236,9 +236,6 @@ class NoveltyDetector(HeldOutWrapper):
         """
         check_is_fitted(self, "threshold_")
         tree = self.taxonomy_
-        if opinion_method(self.estimator_) is not None:
-            opinion = opinion_of(self.estimator_, X, tree, as_counted=True)
-            return opinion.mass[:, tree.n_leaves :].astype(np.float64)
         probability = node_probabilities(read_leaves(self.estimator_, X, tree), tree)
         own = probability[:, tree.branching_nodes]
         children = probability[:, tree.decision_children]
