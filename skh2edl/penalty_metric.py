@@ -77,7 +77,8 @@ class WithinMetric:
         size = inputs.abs().amax().log2().ceil().exp2()
         inputs = inputs / size
         covariance, self.parts = _covariance_within(taxonomy, inputs, targets, weights)
-        mean_variance = covariance.diagonal().mean()
+        # A constant feature, which centred is zero, is none.
+        mean_variance = covariance.diagonal().sum() / inputs.any(0).sum()
         of_covariance = (1 - _SHRINKAGE) / float(mean_variance) if mean_variance > 0 else 0.0
         if of_covariance > 0:
             metric = metric.mul_(_SHRINKAGE).add_(covariance, alpha=of_covariance)

@@ -23,8 +23,9 @@ from .heads import Targets, TreeHead
 from .leaving_out import LeavingOut
 
 # Where this fit stops: the amount of evidence hangs on gradients as small as the weight of
-# misleading evidence, and what a step gains less than this hardly a score shows.
-_TOLERANCE, _MAX_ITER, _LEAST_GAIN = 1e-6, 100, 1e-5
+# misleading evidence, and what a step gains less than this hardly a score shows. Of fewer samples
+# than these the optimum is flat, and a step costs nothing: there it goes on for less.
+_TOLERANCE, _MAX_ITER, _LEAST_GAIN, _FEW_SAMPLES = 1e-6, 100, 1e-5, 1000.0
 # How many times longer or shorter rows become at most.
 _LONGEST = 1000.0
 # How little the loss is taken to bend along a bias.
@@ -115,6 +116,7 @@ def relax_rows(
         without = features + leaving_out.changes(slopes, rows)
         bends = share.to(slopes) @ slopes.square()
     price = 1 / (n_samples * _SPREAD_OF_BIAS**2)
+    least_gain = _LEAST_GAIN * min(1.0, n_samples / _FEW_SAMPLES)
     # A class without samples does not bend at all.
     bent = 1.0 if bends is None else np.maximum(bends.double().numpy(), _LEAST_CURVATURE)
     curvature = price + bent
@@ -148,7 +150,7 @@ def relax_rows(
             jac=True,
             method="L-BFGS-B",
             bounds=limits + [(None, None)] * (n_moved - 2),
-            options={"maxiter": _MAX_ITER, "gtol": _TOLERANCE, "ftol": _LEAST_GAIN},
+            options={"maxiter": _MAX_ITER, "gtol": _TOLERANCE, "ftol": least_gain},
         )
 
     with _other_rows(head, unit) as stand_in:
