@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch.nn.functional as F
@@ -27,17 +26,19 @@ def _exp(logits: Tensor) -> Tensor:
     return evidence.addcmul(evidence, (logits - _MAX_EXPONENT).clamp(0.0, _MAX_EXCESS))
 
 
-def _slope_of_softplus(logits: Tensor, evidence: Tensor) -> Tensor:
-    return logits.sigmoid()
+def _softplus_and_slope(logits: Tensor) -> tuple[Tensor, Tensor]:
+    return F.softplus(logits), logits.sigmoid()
 
 
-def _slope_of_softplus_squared(logits: Tensor, evidence: Tensor) -> Tensor:
-    return 2 * F.softplus(logits) * logits.sigmoid()
+def _softplus_squared_and_slope(logits: Tensor) -> tuple[Tensor, Tensor]:
+    root = F.softplus(logits)
+    return root.square(), logits.sigmoid().mul_(root).mul_(2)
 
 
-def _slope_of_exp(logits: Tensor, evidence: Tensor) -> Tensor:
-    # Also where evidence ends: a fit comes back from there, too.
-    return evidence.clamp(max=math.exp(_MAX_EXPONENT))
+def _exp_and_slope(logits: Tensor) -> tuple[Tensor, Tensor]:
+    # The slope goes on where evidence ends: a fit comes back from there, too.
+    slope = logits.clamp(max=_MAX_EXPONENT).exp_()
+    return slope.addcmul(slope, (logits - _MAX_EXPONENT).clamp_(0.0, _MAX_EXCESS)), slope
 
 
 EVIDENCE_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -45,11 +46,11 @@ EVIDENCE_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "softplus_squared": _softplus_squared,
     "exp": _exp,
 }
-# Their derivatives, from the logits and the evidence.
-EVIDENCE_SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "softplus": _slope_of_softplus,
-    "softplus_squared": _slope_of_softplus_squared,
-    "exp": _slope_of_exp,
+# The same with their derivatives.
+EVIDENCE_AND_SLOPES: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
+    "softplus": _softplus_and_slope,
+    "softplus_squared": _softplus_squared_and_slope,
+    "exp": _exp_and_slope,
 }
 
 

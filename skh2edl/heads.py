@@ -14,18 +14,14 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import losses
 from .evidence_functions import EVIDENCE_FUNCTIONS as EVIDENCE_FUNCTIONS
-from .node_read_out import NodeGroups, cost_by_node, read_block, read_nodes
-from .segments import Block, Paths, TreeSegments
+from .node_read_out import read_block
+from .path_read_out import read_paths
+from .segments import Block, Paths, TreeSegments, without_autocast
 from .taxonomy import Taxonomy
-
-# How many products of a dense read-out take as long as reading a row apart, or copying one.
-_COST_OF_A_GATHERED_ROW = 150
-_MIN_PRODUCTS_TO_GROUP = 2**15
 
 
 @dataclass(frozen=True)
@@ -110,14 +106,8 @@ class TreeHead(nn.Module):
 
     def read_out(self, features: Tensor) -> Tensor:
         """Return the logits, in the precision of the head whatever surrounds it."""
-        with torch.autocast(features.device.type, enabled=False):
+        with without_autocast(features):
             return self.linear(features.to(self.linear.weight.dtype))
-
-    def read_out_rows(self, features: Tensor) -> Tensor:
-        """Return the logits with a row for each output: (n_outputs, n)."""
-        weight, bias = self.linear.weight, self.linear.bias
-        with torch.autocast(features.device.type, enabled=False):
-            return torch.addmm(bias[:, None], weight, features.to(weight.dtype).T)
 
     def path_logits(self, features: Tensor, paths: Paths) -> Tensor:
         """Return the logits of the decisions on the ways to the labels: (n_entries,).
@@ -131,19 +121,10 @@ class TreeHead(nn.Module):
         paths : Paths
             The ways.
         """
-        n_samples, n_rows = features.shape[0], self.linear.out_features
-        apart, dense = paths.decision.shape[0] * _COST_OF_A_GATHERED_ROW, n_samples * n_rows
         weight, bias = self.linear.weight, self.linear.bias
-        on_processor = features.device.type == "cpu" and dense > _MIN_PRODUCTS_TO_GROUP
-        with torch.autocast(features.device.type, enabled=False):
+        with without_autocast(features):
             own = features.to(weight.dtype)
-            if on_processor and cost_by_node(paths, weight.shape[1]) < min(apart, dense):
-                return read_nodes(own, weight, bias, NodeGroups.of(paths), self.sparse_gradient)
-            if apart >= dense:
-                return paths.gather_rows(self.read_out_rows(own))
-            rows = F.embedding(paths.decision, weight, sparse=self.sparse_gradient)
-            products = rows * own.index_select(0, paths.row)
-            return products.sum(1) + bias.index_select(0, paths.decision)
+            return read_paths(own, weight, bias, paths, self.sparse_gradient)
 
     def block_logits(self, features: Tensor, block: Block, wanted: Tensor | None = None) -> Tensor:
         """Return the logits of some decisions for all samples: (n_rows, n).
@@ -159,7 +140,7 @@ class TreeHead(nn.Module):
             logits. None means all.
         """
         weight, bias = self.linear.weight, self.linear.bias
-        with torch.autocast(features.device.type, enabled=False):
+        with without_autocast(features):
             return read_block(features.to(weight.dtype), weight, bias, block, wanted)
 
     def prepare(self, targets: npt.ArrayLike) -> Targets:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from . import losses
-from .evidence_functions import EVIDENCE_SLOPES, overwrite_with_evidence
+from .evidence_functions import EVIDENCE_AND_SLOPES, overwrite_with_evidence
 from .heads import EvidentialHead
-from .opinion_loss import (
-    LeafReadOut,
-    log_risk_and_divergence,
-    nested_evidence,
-    nested_log_risk,
-)
-from .segments import Block, Paths
+from .nested_loss import nested_evidence, nested_log_risk
+from .opinion_loss import ReadOut, RiskTerms, log_risk_and_divergence, log_risk_of_paths
+from .segments import Block, Paths, Ways, without_autocast
 from .taxonomy import Taxonomy
 
 RISKS = ("squared", "log", "digamma", "none")
@@ -80,6 +77,8 @@ class OpinionTreeHead(EvidentialHead):
     base_rate: Tensor
     prior_weight: Tensor
     supervised: Tensor
+    prior: Tensor
+    speaks: Tensor
     depth_weights: Tensor
 
     def __init__(
@@ -108,6 +107,10 @@ class OpinionTreeHead(EvidentialHead):
         self.register_buffer("base_rate", torch.tensor(base_rate, dtype=torch.float32))
         self.register_buffer("prior_weight", torch.tensor(prior_weight, dtype=torch.float32))
         self.register_buffer("supervised", torch.tensor(supervised, dtype=torch.bool))
+        for name in ("prior", "speaks"):
+            self.register_buffer(name, torch.empty_like(self.base_rate), persistent=False)
+        self._spread_over_decisions()
+        self.weighs_depths = depth_weights is not None
         depth_weights = [1.0] * taxonomy.n_levels if depth_weights is None else depth_weights
         weights = torch.tensor(depth_weights, dtype=torch.float32)[self.segments.node_depth]
         self.register_buffer("depth_weights", weights, persistent=False)
@@ -116,10 +119,24 @@ class OpinionTreeHead(EvidentialHead):
         self.leaf_weight = leaf_weight
         self.consistency_weight = consistency_weight
 
-    @property
-    def prior(self) -> Tensor:
-        """Prior concentration W a of each decision."""
-        return self.prior_weight[self.segments.node] * self.base_rate
+    def _spread_over_decisions(self) -> None:
+        """Write down for each decision its prior concentration W a, and 1 if its node has evidence.
+
+        A step would take longer to find both again than to add up the evidence.
+        """
+        node = self.segments.node
+        torch.mul(self.prior_weight.index_select(0, node), self.base_rate, out=self.prior)
+        self.speaks.copy_(self.supervised.index_select(0, node))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        # In another precision the product is not the same.
+        self._spread_over_decisions()
+        return self
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._spread_over_decisions()
 
     def evidence(self, features: Tensor) -> Tensor:
         """Return the evidence for every decision that opinions report: (n, n_decisions)."""
@@ -144,7 +161,7 @@ class OpinionTreeHead(EvidentialHead):
         """Return the evidence for every decision as it is counted: (n, n_decisions)."""
         logits = self.read_out(features)
         evidence = self.pooled_evidence(logits) if self.nested else self.to_evidence(logits)
-        return evidence * self.supervised[self.segments.node]
+        return evidence * self.speaks
 
     def common_bias(self) -> Tensor:
         """Mark the biases that together raise what is read of every leaf alike: (n_outputs,)."""
@@ -168,6 +185,7 @@ class OpinionTreeHead(EvidentialHead):
         """Let the nodes that labels pass through speak from now on."""
         passing = torch.from_numpy(nodes_passed(self.segments.taxonomy, label_weight))
         self.supervised |= passing.to(self.supervised.device)
+        self._spread_over_decisions()
 
     def log_conditional(self, features: Tensor) -> Tensor:
         """Return log p of every decision: (n, n_decisions)."""
@@ -181,28 +199,28 @@ class OpinionTreeHead(EvidentialHead):
     def evidence_at(self, features: Tensor, paths: Paths) -> Tensor:
         """Return the evidence for some decisions: (n_entries,)."""
         if self.nested:
-            with torch.autocast(features.device.type, enabled=False):
-                evidence = nested_evidence(self._leaf_read_out(features), paths)
+            with without_autocast(features):
+                evidence = nested_evidence(self._read_out_of(features), self.segments, paths)
         else:
             evidence = self.to_evidence(self.path_logits(features, paths))
         # As reported: a held-out label may pass through a node that no training label did.
-        return evidence * paths.spread(self.supervised.index_select(0, paths.node).to(evidence))
+        return evidence * self.speaks.index_select(0, paths.decision)
 
-    def _leaf_read_out(self, features: Tensor) -> LeafReadOut:
-        return LeafReadOut(
+    def _weight_at(self, paths: Ways) -> Tensor | float:
+        return self.depth_weights.index_select(0, paths.node) if self.weighs_depths else 1.0
+
+    def _read_out_of(self, features: Tensor) -> ReadOut:
+        return ReadOut(
             features.to(self.linear.weight.dtype),
             self.linear.weight,
             self.linear.bias,
             self.log_scale.exp(),
-            self.evidence_function,
-            EVIDENCE_SLOPES[self.evidence_name],
-            self.segments,
+            EVIDENCE_AND_SLOPES[self.evidence_name],
         )
 
     def prior_at(self, paths: Paths) -> Tensor:
         """Return the prior concentrations of some decisions: (n_entries,)."""
-        prior_weight = self.prior_weight.index_select(0, paths.node)
-        return self.base_rate.index_select(0, paths.decision) * paths.spread(prior_weight)
+        return self.prior.index_select(0, paths.decision)
 
     def shares_of(
         self, features: Tensor, block: Block, wanted: Tensor | None = None
@@ -210,48 +228,55 @@ class OpinionTreeHead(EvidentialHead):
         """Return what each of some decisions weighs, and the log of all of a node together."""
         logits = self.block_logits(features, block, wanted)
         evidence = overwrite_with_evidence(logits, self.evidence_name)
-        prior_weight = self.prior_weight.index_select(0, block.node)
-        prior = block.pick(self.base_rate) * block.spread(prior_weight)
-        supervised = self.supervised.index_select(0, block.node)
-        scale = block.spread(supervised * self.log_scale.exp())
+        factor = block.pick(self.speaks) * self.log_scale.exp()
         # In place, and not by addcmul, which takes three times as long as these two.
-        alpha = evidence.mul_(scale[:, None]).add_(prior[:, None])
+        alpha = evidence.mul_(factor[:, None]).add_(block.pick(self.prior)[:, None])
         return alpha, block.node_sum(alpha).log_()
 
     def log_of_shares(self, share: Tensor) -> Tensor:
         """Return the logs of shares, which are overwritten."""
         return share.log_()
 
-    def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
+    def prepare(self, targets: npt.ArrayLike) -> Ways:
+        """Turn target nodes into what :meth:`loss` reads: no siblings where none are looked at."""
+        if self.nested and self._in_closed_form and self.kl_weight == 0:
+            return self.segments.ways(targets)
+        return self.segments.paths(targets)
+
+    @property
+    def _in_closed_form(self) -> bool:
+        return self.risk == "log" and self.consistency_weight == 0
+
+    def loss(self, features: Tensor, paths: Any, epochs_done: float) -> Tensor:
         """Return the loss of each sample."""
         kl_weight = self.kl_weight_after(epochs_done)
-        in_closed_form = self.risk == "log" and self.consistency_weight == 0
-        if in_closed_form and self.nested and kl_weight == 0:
-            return self._nested_log_risk(features, paths)
-        evidence, prior = self.evidence_at(features, paths), self.prior_at(paths)
-        if not in_closed_form:
+        if not self._in_closed_form:
+            evidence, prior = self.evidence_at(features, paths), self.prior_at(paths)
             return self._loss_term_by_term(evidence, prior, paths, kl_weight)
-        weight = self.depth_weights.index_select(0, paths.node)
-        of_divergence = None
+        with without_autocast(features):
+            return self._loss_in_closed_form(self._read_out_of(features), paths, kl_weight)
+
+    def _loss_in_closed_form(self, read_out: ReadOut, paths: Any, kl_weight: float) -> Tensor:
+        weight = self._weight_at(paths)
+        risk_weight = weight + self.leaf_weight
+        if self.nested and kl_weight == 0:
+            prior_weight = self.prior_weight.index_select(0, paths.node)
+            priors = torch.stack([self.prior.index_select(0, paths.chosen), prior_weight])
+            speaks = self.speaks.index_select(0, paths.chosen)
+            return nested_log_risk(read_out, self.segments, paths, priors, speaks, risk_weight)
+        divergence = None
         if kl_weight > 0:
-            of_divergence = kl_weight * weight
+            prior_weight = self.prior_weight.index_select(0, paths.node)
+            of_divergence = torch.full_like(prior_weight, kl_weight).mul_(weight)
             if self.kl_per_child:
                 of_divergence /= self.segments.fan_out[paths.node]
-        prior_weight = self.prior_weight.index_select(0, paths.node)
-        return log_risk_and_divergence(
-            evidence, prior, prior_weight, paths, weight + self.leaf_weight, of_divergence
-        )
-
-    def _nested_log_risk(self, features: Tensor, paths: Paths) -> Tensor:
-        node, chosen = paths.node, paths.decision.index_select(0, paths.target)
-        prior_weight = self.prior_weight.index_select(0, node)
-        priors = self.base_rate.index_select(0, chosen) * prior_weight, prior_weight
-        # As reported: a held-out label may pass through a node that no training label did.
-        supervised = self.supervised.index_select(0, node).to(prior_weight)
-        weight = self.depth_weights.index_select(0, node) + self.leaf_weight
-        with torch.autocast(features.device.type, enabled=False):
-            read_out = self._leaf_read_out(features)
-            return nested_log_risk(read_out, paths, priors, supervised, weight)
+            divergence = of_divergence, prior_weight
+        terms = RiskTerms(self.prior_at(paths), risk_weight, divergence)
+        speaks = self.speaks.index_select(0, paths.decision)
+        if self.nested:
+            evidence = nested_evidence(read_out, self.segments, paths)
+            return log_risk_and_divergence(evidence * speaks, paths, terms)
+        return log_risk_of_paths(read_out, paths, speaks, terms, self.sparse_gradient)
 
     def _loss_term_by_term(
         self, evidence: Tensor, prior: Tensor, paths: Paths, kl_weight: float
@@ -273,7 +298,7 @@ class OpinionTreeHead(EvidentialHead):
             if self.kl_per_child:
                 divergence = divergence / self.segments.fan_out[paths.node]
             risk = risk + kl_weight * divergence
-        loss = self.depth_weights.index_select(0, paths.node) * risk
+        loss = self._weight_at(paths) * risk
         if self.leaf_weight > 0:
             loss = loss + self.leaf_weight * surprise
         if self.consistency_weight > 0:

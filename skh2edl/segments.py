@@ -7,16 +7,17 @@ the nodes on the way to each sample's label, for losses.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from functools import cached_property, reduce
 from itertools import pairwise
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ._tree import concatenate_ranges
 from .taxonomy import Taxonomy
 
 # Up to here the ways to all nodes are listed once, else for each batch.
@@ -25,6 +26,19 @@ _MAX_KNOWN_STEPS = 2**20
 _MAX_LEAVES_OF_MATRIX = 256
 # Up to so many decisions a node is taken together faster place by place than row by row.
 _MAX_WIDTH_BY_PLACE = 8
+
+
+def without_autocast(values: Tensor) -> AbstractContextManager[Any]:
+    """Keep what follows in the precision of its inputs.
+
+    Parameters
+    ----------
+    values : Tensor
+        On the device where it runs.
+    """
+    kind = values.device.type
+    # To leave what is not there would cost a small loss more than some of its terms.
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 class TreeSegments(nn.Module):
@@ -64,8 +78,14 @@ class TreeSegments(nn.Module):
         if taxonomy.n_leaves <= _MAX_LEAVES_OF_MATRIX:
             matrix = _ways_to_leaves(taxonomy)
             on_way = torch.from_numpy(matrix)
-            lists = zip(("ways", "leaves_below"), (matrix.T, matrix), strict=True)
-            for name, rows in lists:
+            from_root = np.concatenate([np.ones((1, taxonomy.n_leaves), matrix.dtype), matrix])
+            lists = {
+                "above_leaves": matrix.T,
+                "above_leaves_and_root": from_root.T,
+                "leaves_below": matrix,
+                "leaves_below_root_too": from_root,
+            }
+            for name, rows in lists.items():
                 ends = np.concatenate([[0], np.count_nonzero(rows, axis=1).cumsum()])
                 members = torch.from_numpy(np.nonzero(rows)[1])
                 self.register_buffer(name, members, persistent=False)
@@ -84,16 +104,20 @@ class TreeSegments(nn.Module):
     node_depth: Tensor
     below: Tensor
     on_way: Tensor | None
-    ways: Tensor
-    ways_ends: Tensor
+    above_leaves: Tensor
+    above_leaves_ends: Tensor
+    above_leaves_and_root: Tensor
+    above_leaves_and_root_ends: Tensor
     leaves_below: Tensor
     leaves_below_ends: Tensor
+    leaves_below_root_too: Tensor
+    leaves_below_root_too_ends: Tensor
 
     def node_sum(self, values: Tensor) -> Tensor:
         """Add up the columns of each node: (n, n_decisions) to (n, n_branching)."""
         # Rows of the transpose are contiguous, so whole rows are added at once.
         total = values.new_zeros(self.taxonomy.n_branching, values.shape[0])
-        return total.index_add(0, self.node, values.T).T
+        return total.index_add_(0, self.node, values.T).T
 
     def node_min(self, values: Tensor) -> Tensor:
         """Return the least of the columns of each node: (n, n_decisions) to (n, n_branching)."""
@@ -142,23 +166,31 @@ class TreeSegments(nn.Module):
             known = torch.cat([known, total], dim=1)
         return torch.cat(sums[::-1], dim=1)
 
-    def leaf_rows(self, rows: Tensor) -> Tensor:
+    def leaf_rows(self, rows: Tensor, with_root: bool = False) -> Tensor:
         """Do what :meth:`sum_to_leaves` does, of rows: (n_decisions, n) to (n_leaves, n).
 
         Of rows it takes a small part of the time, and may overwrite them.
 
         Parameters
         ----------
-        rows : Tensor of shape (n_decisions, n)
+        rows : Tensor of shape (n_decisions, n) or (1 + n_decisions, n)
             A row for each decision.
+        with_root : bool, default=False
+            Whether there is one before them that is added to all.
         """
         if self.on_way is not None:
-            return _add_rows(rows, self.ways, self.ways_ends)
-        for low, high in self._depth_slices[1:]:
+            if with_root:
+                return _add_rows(rows, self.above_leaves_and_root, self.above_leaves_and_root_ends)
+            return _add_rows(rows, self.above_leaves, self.above_leaves_ends)
+        (_, first), *deeper = self._depth_slices
+        if with_root:
+            root, rows = rows[0], rows[1:]
+            rows[:first].add_(root)
+        for low, high in deeper:
             rows[low:high].add_(rows.index_select(0, self.parent[low:high]))
         return rows.index_select(0, self.leaf_decision)
 
-    def rows_below(self, leaves: Tensor) -> Tensor:
+    def rows_below(self, leaves: Tensor, with_root: bool = False) -> Tensor:
         """Do what :meth:`sum_below` does, of rows: (n_leaves, n) to (n_decisions, n).
 
         This and :meth:`leaf_rows` are the gradients of each other.
@@ -167,14 +199,24 @@ class TreeSegments(nn.Module):
         ----------
         leaves : Tensor of shape (n_leaves, n)
             A row for each leaf.
+        with_root : bool, default=False
+            Whether the sum of all leaves comes before them: (1 + n_decisions, n).
         """
         if self.on_way is not None:
+            if with_root:
+                return _add_rows(
+                    leaves, self.leaves_below_root_too, self.leaves_below_root_too_ends
+                )
             return _add_rows(leaves, self.leaves_below, self.leaves_below_ends)
-        rows = leaves.new_zeros(self.parent.shape[0], leaves.shape[1])
+        all_rows = leaves.new_zeros(1 + self.parent.shape[0], leaves.shape[1])
+        rows = all_rows[1:]
         rows.index_copy_(0, self.leaf_decision, leaves)
         for low, high in self._depth_slices[:0:-1]:
             rows[:low].index_add_(0, self.parent[low:high], rows[low:high])
-        return rows
+        if not with_root:
+            return rows
+        torch.sum(rows[: self._depth_slices[0][1]], 0, out=all_rows[0])
+        return all_rows
 
     def log_sum_below(self, leaves: Tensor) -> Tensor:
         """Add up exponentials of the leaves below each decision, in logs.
@@ -201,8 +243,8 @@ class TreeSegments(nn.Module):
             known = torch.cat([known, highest + total.log()], dim=1)
         return torch.cat(sums[::-1], dim=1)
 
-    def paths(self, targets: npt.ArrayLike) -> Paths:
-        """List the decisions of every node on the way to each target.
+    def ways(self, targets: npt.ArrayLike) -> Ways:
+        """List the decisions that the labels make at every node on the way to each target.
 
         Runs on the processor that reads the data, so that a training step on another device
         never waits for a length.
@@ -212,16 +254,45 @@ class TreeSegments(nn.Module):
         targets : array-like of int of shape (n,)
             Target nodes.
         """
+        n_samples, *arrays = self._list_ways(targets)
+        return Ways(n_samples, *map(torch.from_numpy, arrays))
+
+    def paths(self, targets: npt.ArrayLike) -> Paths:
+        """List all decisions of every node on the way to each target, as :meth:`ways` does.
+
+        Parameters
+        ----------
+        targets : array-like of int of shape (n,)
+            Target nodes.
+        """
+        n_samples, chosen, sample, node = self._list_ways(targets)
+        first, fan_out = self.taxonomy.decision_offsets.take(node), self._fan_outs.take(node)
+        # From the place of an entry to its decision, the same for all entries of a segment.
+        shift = first - fan_out.cumsum() + fan_out
+        segment = np.arange(sample.size).repeat(fan_out)
+        decision = shift.take(segment)
+        decision += np.arange(segment.size)
+        entries = (decision, sample.take(segment), segment, chosen - shift)
+        return Paths(n_samples, *map(torch.from_numpy, (chosen, sample, node, *entries)))
+
+    def _list_ways(
+        self, targets: npt.ArrayLike
+    ) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the number of targets; decision, sample and branching node of each segment."""
         tree = self.taxonomy
         nodes = np.asarray(targets, dtype=np.int64)
         if tree.n_nodes * tree.n_levels <= _MAX_KNOWN_STEPS:
-            table = self._ways_to_nodes[nodes]
+            table = self._ways_to_nodes.take(nodes, axis=0)
         else:
             table = self._ways_to(nodes)
-        is_step = table >= 0
-        chosen = table[is_step]
-        sample = np.nonzero(is_step)[0]
-        return self.decisions_at(sample, tree.decision_nodes[chosen], nodes.size, chosen)
+        steps = table.ravel()
+        place = (steps >= 0).nonzero()[0]
+        chosen = steps.take(place)
+        return nodes.size, chosen, place // table.shape[1], tree.decision_nodes.take(chosen)
+
+    @cached_property
+    def _fan_outs(self) -> npt.NDArray[np.int64]:
+        return np.diff(self.taxonomy.decision_offsets)
 
     @cached_property
     def _ways_to_nodes(self) -> npt.NDArray[np.int64]:
@@ -234,47 +305,6 @@ class TreeSegments(nn.Module):
         while (known := steps[-1] >= 0).any():
             steps.append(np.where(known, tree.parent_decision[steps[-1]], -1))
         return np.stack(steps[::-1], axis=1)
-
-    def decisions_at(
-        self,
-        sample: npt.NDArray[np.int64],
-        node: npt.NDArray[np.int64],
-        n_samples: int,
-        chosen: npt.NDArray[np.int64] | None = None,
-    ) -> Paths:
-        """List the decisions of some nodes for some samples.
-
-        Parameters
-        ----------
-        sample, node : ndarray of int64 of shape (n_segments,)
-            The pairs: row of a sample, position of a branching node.
-        n_samples : int
-            Rows that there are.
-        chosen : ndarray of int64 of shape (n_segments,), default=None
-            The decision that the label makes there; None means the first.
-        """
-        tree = self.taxonomy
-        first = tree.decision_offsets[node]
-        fan_out = tree.decision_offsets[node + 1] - first
-        start = np.cumsum(fan_out) - fan_out
-        segment = np.repeat(np.arange(sample.size), fan_out)
-        has_previous = np.zeros(sample.size, dtype=bool)
-        has_previous[1:] = sample[1:] == sample[:-1]
-        return Paths(
-            n_samples,
-            *map(
-                torch.from_numpy,
-                (
-                    concatenate_ranges(first, fan_out),
-                    sample[segment],
-                    segment,
-                    start if chosen is None else start + chosen - first,
-                    sample,
-                    node,
-                    has_previous,
-                ),
-            ),
-        )
 
     def block(self, node: Tensor) -> Block:
         """List the decisions of some nodes, for all samples.
@@ -309,7 +339,7 @@ def _add_rows(rows: Tensor, members: Tensor, ends: Tensor) -> Tensor:
 
 def _exact_product(values: Tensor, matrix: Tensor) -> Tensor:
     # Autocast would round a product, which a sum is spared.
-    with torch.autocast(values.device.type, enabled=False):
+    with without_autocast(values):
         return values @ matrix.to(values.dtype)
 
 
@@ -333,37 +363,65 @@ def _what_is_below(taxonomy: Taxonomy) -> npt.NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class Paths:
-    """The ragged layout: one *segment* for each (sample, node on its way), one entry a decision.
+class Ways:
+    """What labels decide: one *segment* for each (sample, node on its way).
+
+    Attributes
+    ----------
+    n_samples : int
+        Samples that there are.
+    chosen, sample, node : Tensor of shape (n_segments,)
+        Decision that the label makes, sample, and branching position.
+    """
+
+    n_samples: int
+    chosen: Tensor
+    sample: Tensor
+    node: Tensor
+
+    def to(self, device: torch.device) -> Self:
+        """Return the same on another device, copied without waiting."""
+        tensors = (getattr(self, field.name) for field in fields(self)[1:])
+        return type(self)(self.n_samples, *(item.to(device, non_blocking=True) for item in tensors))
+
+    def sample_sum(self, values: Tensor) -> Tensor:
+        """Add up the segments of each sample; a sample without any gets 0."""
+        return values.new_zeros(self.n_samples).index_add_(0, self.sample, values)
+
+
+@dataclass(frozen=True)
+class Paths(Ways):
+    """The ragged layout: ways with one entry for each decision of their nodes.
 
     Attributes
     ----------
     decision, row, segment : Tensor of shape (n_entries,)
         Decision, sample and segment of each entry.
-    target, sample, node : Tensor of shape (n_segments,)
-        Entry of the decision that the label makes, sample, and branching position.
-    has_previous : Tensor of bool of shape (n_segments,)
-        Whether the segment before is an earlier node on the same way.
+    target : Tensor of shape (n_segments,)
+        Entry of the decision that the label makes.
     """
 
-    n_samples: int
     decision: Tensor
     row: Tensor
     segment: Tensor
     target: Tensor
-    sample: Tensor
-    node: Tensor
-    has_previous: Tensor
 
-    def to(self, device: torch.device) -> Paths:
-        """Return the same on another device, copied without waiting."""
-        tensors = (getattr(self, field.name) for field in fields(self)[1:])
-        return Paths(self.n_samples, *(item.to(device, non_blocking=True) for item in tensors))
+    @cached_property
+    def has_previous(self) -> Tensor:
+        """Whether the segment before is an earlier node on the same way: (n_segments,)."""
+        follows = torch.zeros_like(self.sample, dtype=torch.bool)
+        follows[1:] = self.sample[1:] == self.sample[:-1]
+        return follows
 
     @cached_property
     def place_in_rows(self) -> Tensor:
         """Where the entries are in dense rows, one row after the other."""
         return self.decision * self.n_samples + self.row
+
+    @cached_property
+    def order_of_decisions(self) -> Tensor:
+        """The entries in the order of their decisions, of one decision as they come."""
+        return self.decision.argsort(stable=True)
 
     def gather_rows(self, rows: Tensor) -> Tensor:
         """Pick the entries from dense rows: (n_decisions, n) to (n_entries,)."""
@@ -375,11 +433,7 @@ class Paths:
 
     def segment_sum(self, values: Tensor) -> Tensor:
         """Add up the entries of each segment."""
-        return values.new_zeros(self.sample.shape[0]).index_add(0, self.segment, values)
-
-    def sample_sum(self, values: Tensor) -> Tensor:
-        """Add up the segments of each sample; a sample without any gets 0."""
-        return values.new_zeros(self.n_samples).index_add(0, self.sample, values)
+        return values.new_zeros(self.sample.shape[0]).index_add_(0, self.segment, values)
 
     def log_softmax(self, logits: Tensor) -> Tensor:
         """Normalise the entries of each segment to a distribution, in logs."""

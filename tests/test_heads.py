@@ -10,7 +10,7 @@ from strategies import taxonomies
 from torch import nn
 
 from skh2edl import HyperOpinion, Taxonomy
-from skh2edl.evidence_functions import EVIDENCE_FUNCTIONS, EVIDENCE_SLOPES
+from skh2edl.evidence_functions import EVIDENCE_AND_SLOPES, EVIDENCE_FUNCTIONS
 from skh2edl.heads import SoftmaxHead, SoftmaxTreeHead
 from skh2edl.opinion_head import RISKS, OpinionTreeHead
 
@@ -39,6 +39,7 @@ def opinion_head(tree=TREE, seed=0, dtype=torch.float64, supervised=None, **opti
     # The head keeps float32; the reference knows all digits.
     head.base_rate.copy_(torch.from_numpy(base_rate))
     head.prior_weight.copy_(torch.from_numpy(prior_weight))
+    head.load_state_dict(head.state_dict())
     return head, base_rate, prior_weight
 
 
@@ -189,9 +190,10 @@ def test_the_slopes_in_closed_form_are_the_derivatives(evidence):
     logits = torch.linspace(-30.1, 39.9, 141, dtype=torch.float64).requires_grad_()
     value = EVIDENCE_FUNCTIONS[evidence](logits)
     (expected,) = torch.autograd.grad(value.sum(), logits)
-    slope = EVIDENCE_SLOPES[evidence](logits, value)
+    same, slope = EVIDENCE_AND_SLOPES[evidence](logits.detach())
+    np.testing.assert_allclose(same, value.detach(), rtol=1e-14)
     # torch takes softplus for a straight line beyond 20.
-    np.testing.assert_allclose(slope.detach(), expected, rtol=1e-8)
+    np.testing.assert_allclose(slope, expected, rtol=1e-8)
 
 
 def test_the_consistency_term_moves_vacuity_with_the_probability_held():
@@ -424,6 +426,17 @@ def test_weights_are_stored_and_restored_by_name():
     assert torch.equal(head.leaf_log_probability(features), other.leaf_log_probability(features))
 
 
+def test_what_is_kept_of_each_decision_follows_what_it_comes_from():
+    unseen = np.arange(TREE.n_branching) != 1
+    head, other = (opinion_head(seed=seed, supervised=unseen)[0] for seed in (0, 5))
+    head.load_state_dict(other.state_dict())
+    node = head.segments.node
+    torch.testing.assert_close(head.prior, other.prior_weight[node] * other.base_rate)
+    assert head.speaks.tolist() == (node != 1).tolist()
+    head.supervise(np.ones(TREE.n_nodes))
+    assert head.speaks.tolist() == [1.0] * TREE.n_decisions
+
+
 @settings(max_examples=25)
 @given(taxonomies(), st.integers(0, 1000), st.sampled_from(["exp", "softplus", "softplus_squared"]))
 def test_nested_evidence_is_counted_at_the_leaves_and_adds_up(tree, seed, evidence):
@@ -446,6 +459,7 @@ def test_nested_evidence_is_counted_at_the_leaves_and_adds_up(tree, seed, eviden
 def test_nested_evidence_without_a_prior_is_a_flat_softmax_of_summed_rows():
     head, *_ = opinion_head(read_out="nested", evidence="exp")
     head.prior_weight.fill_(1e-9)
+    head.load_state_dict(head.state_dict())
     features = make_features(5)
     rows = head.segments.sum_to_leaves(head.read_out(features))
     expected = rows.log_softmax(1).detach().numpy()
@@ -483,7 +497,7 @@ def test_rows_gathered_for_a_large_tree_give_the_dense_loss_and_gradients(
         return [losses, *torch.autograd.grad(losses.sum(), list(head.linear.parameters()))]
 
     dense = loss_and_gradients()
-    monkeypatch.setattr("skh2edl.heads._COST_OF_A_GATHERED_ROW", 0)
+    monkeypatch.setattr("skh2edl.path_read_out._COST_OF_A_PRODUCT", -1e9)
     head.sparse_gradient = sparse
     gathered = loss_and_gradients()
     assert gathered[1].is_sparse == sparse
@@ -493,7 +507,7 @@ def test_rows_gathered_for_a_large_tree_give_the_dense_loss_and_gradients(
 
 
 def test_only_the_rows_on_the_ways_to_the_labels_are_touched_in_a_large_tree(monkeypatch):
-    monkeypatch.setattr("skh2edl.heads._COST_OF_A_GATHERED_ROW", 0)
+    monkeypatch.setattr("skh2edl.path_read_out._COST_OF_A_PRODUCT", -1e9)
     head = opinion_head()[0]
     head.sparse_gradient = True
     head.loss(make_features(1), head.prepare(TREE.resolve(["pug"])), 50).sum().backward()

@@ -15,7 +15,7 @@ TREE = Taxonomy.from_nested({f"g{a}": [f"g{a}s{b}" for b in range(6)] for a in r
 @pytest.fixture
 def as_if_large(monkeypatch):
     monkeypatch.setattr("skh2edl.training._ROWS_FROM", 1)
-    monkeypatch.setattr("skh2edl.heads._COST_OF_A_GATHERED_ROW", 0)
+    monkeypatch.setattr("skh2edl.path_read_out._COST_OF_A_PRODUCT", -1e9)
     monkeypatch.setattr("skh2edl._base._SEARCH_FROM", 1)
     monkeypatch.setattr("skh2edl._base._MAX_WEIGHTS_OF_LBFGS", 1)
     monkeypatch.setattr("skh2edl.h2edl.MAX_NESTED_LEAVES", 1)

@@ -29,11 +29,10 @@ def identify(value):
 
 
 @pytest.mark.parametrize(("method", "options"), FORMS, ids=identify)
-@pytest.mark.parametrize("least", [0, 2**15], ids=["by node", "as chosen"])
-def test_a_loss_is_the_same_inside_autocast(method, options, least, monkeypatch):
-    monkeypatch.setattr("skh2edl.heads._MIN_PRODUCTS_TO_GROUP", least)
-    if least == 0:
-        monkeypatch.setattr("skh2edl.heads.cost_by_node", lambda *_: 0.0)
+@pytest.mark.parametrize("cost", [0.0, 1e9], ids=["by way", "dense"])
+def test_a_loss_is_the_same_inside_autocast(method, options, cost, monkeypatch):
+    monkeypatch.setattr("skh2edl.path_read_out._COST_OF_A_PRODUCT", cost)
+    monkeypatch.setattr("skh2edl.path_read_out._COST_OF_AN_ENTRY", 0.0)
     head = method(TREE, backbone=None, **options).fit(rows(), LABELS).network_.head
     targets = head.prepare(TREE.resolve(LABELS))
     features = torch.from_numpy(rows()).requires_grad_()

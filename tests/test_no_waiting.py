@@ -67,26 +67,34 @@ def test_the_counter_sees_what_waits():
 
 @pytest.mark.parametrize(
     ("method", "read_out"),
-    [("H2EDLClassifier", "nodes"), ("H2EDLClassifier", "rows"), *((m, "nested") for m in METHODS)],
+    [
+        *(("H2EDLClassifier", read_out) for read_out in ("nodes", "rows", "sparse rows")),
+        *((method, "nested") for method in METHODS),
+    ],
 )
 def test_no_head_waits_in_a_step(method, read_out, monkeypatch):
     options = {}
     if method == "H2EDLClassifier":
         options["read_out"] = "nested" if read_out == "nested" else "nodes"
-    if read_out == "rows":
-        monkeypatch.setattr("skh2edl.heads._COST_OF_A_GATHERED_ROW", 0)
+    if "rows" in read_out:
+        # As on another device, where rows are copied.
+        monkeypatch.setattr("skh2edl.path_read_out._COST_OF_A_GATHERED_ROW", 0)
+        monkeypatch.setattr("skh2edl.path_read_out._in_place", lambda _: False)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(24, 4)).astype(np.float32)
     y = np.array(TREE.labels(1 + np.arange(24) % (TREE.n_nodes - 1)))
     clf = getattr(skh2edl, method)(TREE, backbone=None, max_iter=3, tol=10.0, **options).fit(X, y)
     network: Network = clf.network_.train()
+    network.head.sparse_gradient = read_out == "sparse rows"
     prepared = network.head.prepare(TREE.resolve(y)).to(torch.device("cpu"))
     weight = torch.ones(24)
     with Waits() as waits:
         losses = network(torch.from_numpy(X), Boxed(prepared), 3.0)
         loss = (weight * losses).sum() / weight.sum().clamp(min=1e-12)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0, error_if_nonfinite=False)
+        if not network.head.sparse_gradient:
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0, error_if_nonfinite=False)
+    assert network.head.linear.weight.grad.is_sparse == network.head.sparse_gradient
     assert waits.seen == []
 
 

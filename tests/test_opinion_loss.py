@@ -56,7 +56,9 @@ def assert_both_agree(head, nodes, features, epochs_done=np.inf):
     kl_weight = head.kl_weight_after(epochs_done)
     ours = loss_and_gradients(lambda: head.loss(features, paths, epochs_done), head, features)
     expected = loss_and_gradients(
-        lambda: loss_by_distributions(head, features, paths, kl_weight), head, features
+        lambda: loss_by_distributions(head, features, head.segments.paths(nodes), kl_weight),
+        head,
+        features,
     )
     for one, other in zip(ours, expected, strict=True):
         # The derivatives of torch.distributions go through a trigamma of nine digits.
@@ -71,7 +73,7 @@ def assert_both_agree(head, nodes, features, epochs_done=np.inf):
 def test_value_and_gradient_are_those_of_torch_distributions(
     read_out, evidence, options, supervised, cost, monkeypatch
 ):
-    monkeypatch.setattr("skh2edl.opinion_loss._COST_OF_AN_ADDITION", cost)
+    monkeypatch.setattr("skh2edl.nested_loss._COST_OF_AN_ADDITION", cost)
     head = opinion_head(
         supervised=supervised,
         read_out=read_out,
@@ -112,6 +114,7 @@ def test_they_agree_on_random_trees(tree, seed, read_out, kl_weight):
 def test_they_agree_for_any_prior(prior_weight):
     head = opinion_head(read_out="nested", evidence="exp", risk="log", learn_evidence_scale=True)[0]
     head.prior_weight.fill_(prior_weight)
+    head.load_state_dict(head.state_dict())
     assert_both_agree(head, every_node(), make_features(TREE.n_nodes).requires_grad_())
 
 

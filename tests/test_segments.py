@@ -87,6 +87,11 @@ def test_sums_of_rows_are_those_of_columns(tree):
         torch.testing.assert_close(to_leaves, segments.sum_to_leaves(decisions).T)
         below = segments.rows_below(leaves.T.contiguous())
         torch.testing.assert_close(below, segments.sum_below(leaves).T)
+        root = torch.randn(1, len(decisions), dtype=decisions.dtype)
+        with_root = segments.leaf_rows(torch.cat([root, decisions.T]), with_root=True)
+        torch.testing.assert_close(with_root, to_leaves + root)
+        all_and_below = segments.rows_below(leaves.T.contiguous(), with_root=True)
+        torch.testing.assert_close(all_and_below, torch.cat([leaves.sum(1)[None], below]))
 
 
 @given(taxonomies())
@@ -132,6 +137,11 @@ def test_paths_hold_the_decisions_of_each_label_and_no_others(tree, data):
     assert paths.sample.tolist() == samples
     assert paths.node.tolist() == branching
     assert paths.has_previous.tolist() == follows
+    assert paths.chosen.tolist() == [columns[target] for target in targets]
+    ways = TreeSegments(tree).ways(nodes)
+    assert ways.n_samples == len(nodes)
+    for name in ("chosen", "sample", "node"):
+        assert getattr(ways, name).tolist() == getattr(paths, name).tolist()
 
 
 def test_sums_of_the_ragged_layout():
