@@ -17,6 +17,8 @@ _SHRINKAGE = 0.6
 # With more features than this the metric is left at the identity: its matrix would take a quarter
 # of a gigabyte, and its root as long as a fit.
 MOST_FEATURES = 8192
+# Columns whose products with those before them are found at once.
+_BLOCK = 256
 
 
 class WithinMetric:
@@ -113,7 +115,8 @@ def _covariance_within(
 ) -> tuple[Tensor, Tensor]:
     """Return the covariance of features around the means of their classes, up to a factor.
 
-    And what the square of each sample around its class adds to it.
+    Of it no more than its diagonal and what is below is filled in, which is what a root takes. And
+    what the square of each sample around its class adds to it.
     """
     rows, label = samples_of_classes(taxonomy, targets, weights)
     place = np.unique(label, return_inverse=True)[1]
@@ -124,8 +127,17 @@ def _covariance_within(
     own = inputs[torch.from_numpy(rows)]
     means = inputs.new_zeros(total.size, inputs.shape[1])
     means.index_add_(0, torch.from_numpy(place), own * part[:, None])
-    # The root of the weight on both sides, so that the product is symmetric to the last bit.
     around = (own - means[place]).mul_(weight.sqrt()[:, None])
     parts = inputs.new_zeros(len(inputs))
     parts[torch.from_numpy(rows)] = weight
-    return around.T @ around, parts
+    return _lower_squares(around), parts
+
+
+def _lower_squares(around: Tensor) -> Tensor:
+    """Return products of all pairs of columns, but for those above the diagonal's blocks."""
+    n_features = around.shape[1]
+    products = around.new_zeros(n_features, n_features)
+    for first in range(0, n_features, _BLOCK):
+        stop = min(first + _BLOCK, n_features)
+        torch.mm(around[:, first:stop].T, around[:, :stop], out=products[first:stop, :stop])
+    return products

@@ -11,6 +11,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from ._threads import one_thread_for_numpy
 from .curvature import Curvature, share_variances
 from .heads import TreeHead
 from .leaving_out import LeavingOut
@@ -31,6 +32,7 @@ MOST_ROWS = 1024
 MOST_OFF_BALANCE = 0.5
 
 
+@one_thread_for_numpy()
 def scale_features(
     network: Network,
     features: npt.NDArray[Any],
@@ -60,6 +62,7 @@ def scale_features(
     network.standardize(mean, np.where(constant | (scale == 0), 1.0, scale))
 
 
+@one_thread_for_numpy()
 def minimize_head(
     network: Network,
     features: npt.NDArray[Any],
@@ -183,7 +186,7 @@ def minimize_head(
                     "small, or where there are too many samples and rows. Raise l2, or leave "
                     "groups to the splitter.",
                     UserWarning,
-                    stacklevel=2,
+                    stacklevel=3,
                 )
             relax_rows(head, *of_length, squares, n_samples, bends, leaving_out)
     except BaseException:
@@ -201,7 +204,7 @@ def minimize_head(
         warnings.warn(
             f"The head did not converge in {max_iter} iterations. Raise max_iter, tol or l2.",
             ConvergenceWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     return descent.values[1:] or descent.values
 

@@ -21,6 +21,7 @@ PACKAGE = ROOT / "skh2edl"
 ROOMS = (
     "_optional",
     "_validation",
+    "_threads",
     "_names",
     "_tree",
     "_taxonomy_formats",

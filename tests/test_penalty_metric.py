@@ -36,7 +36,9 @@ def samples():
     return X - X.mean(0), y
 
 
-def test_the_metric_is_the_one_computed_class_by_class(samples):
+@pytest.mark.parametrize("block", [3, 256])
+def test_the_metric_is_the_one_computed_class_by_class(samples, block, monkeypatch):
+    monkeypatch.setattr("skh2edl.penalty_metric._BLOCK", block)
     X, y = samples
     weights = np.random.default_rng(1).integers(1, 4, 60).astype(float)
     metric = WithinMetric(TREE, torch.from_numpy(X), TREE.resolve(y), weights)
