@@ -30,6 +30,8 @@ _MAX_VALUES_ON_DEVICE = 2**24
 _SOME_DECISIONS = 512
 _MANY_DECISIONS = 4096
 _WIDE = 16
+# Of many nodes one in so many is looked at to tell whether most may hide a better leaf.
+_EVERY = 16
 # Decisions read when looking ahead that are kept, because most of them are met again.
 _MAX_KEPT = 2**16
 _UNKNOWN = 2**62
@@ -179,9 +181,19 @@ class _Search:
 
         If these are most, return all: nodes without a gap are read without a copy of their rows.
         """
-        # A largest difference, because `any` over comparisons takes ten times as long.
-        above = (nodes[1] - self.found[-1]).amax(1) >= 0
+        if self._most_seem_hopeful(nodes[1]):
+            return nodes
+        above = self._above(nodes[1]) >= 0
         return nodes if _most(above) else _select(nodes, above)
+
+    def _above(self, log_p: Tensor) -> Tensor:
+        """Return by how much nodes exceed the worst leaf found, for the sample they do most for."""
+        # A largest difference, because `any` over comparisons takes ten times as long.
+        return (log_p - self.found[-1]).amax(1)
+
+    def _most_seem_hopeful(self, log_p: Tensor) -> bool:
+        """Look at some of many nodes: where most may hide a better leaf, none is left out."""
+        return log_p.shape[0] > _MANY_DECISIONS and _most(self._above(log_p[::_EVERY]) >= 0)
 
     def _open(self, nodes: _Nodes, keep: bool = False) -> _Nodes:
         """Read the children of nodes: note the leaves, return the others."""
@@ -190,7 +202,7 @@ class _Search:
             return self._read(nodes, keep)
         old, new = _select(nodes, known), _select(nodes, ~known)
         block = self.segments.block(old[0])
-        below = [self._sort_out(block, self.kept.read(block).add_(block.spread(old[1])))]
+        below = [self._sort_out(block, block.add_to_each(self.kept.read(block), old[1]))]
         if new[0].numel():
             below.append(self._read(new, keep))
         position, log_p = (torch.cat(parts) for parts in zip(*below, strict=True))
@@ -203,12 +215,12 @@ class _Search:
         if not keep:
             block, share = self._without_poor_leaves(nodes, block, share, total)
         # Not the way above less the total first: leaves that are alike have to stay alike.
-        log_conditional = self.head.log_of_shares(share).sub_(block.spread(total))
+        log_conditional = block.add_to_each(self.head.log_of_shares(share), total, sign=-1)
         if wanted is not None:
             log_conditional.masked_fill_(~block.spread(wanted), -torch.inf)
         if keep:
             self.kept.keep(block, log_conditional.clone())
-        return self._sort_out(block, log_conditional.add_(block.spread(nodes[1])))
+        return self._sort_out(block, block.add_to_each(log_conditional, nodes[1]))
 
     def _few_wanted(self, nodes: _Nodes, block: Block) -> Tensor | None:
         """Tell for which samples the nodes matter, if it pays to read them for these alone."""
@@ -243,8 +255,11 @@ class _Search:
     def _sort_out(self, block: Block, log_p: Tensor) -> _Nodes:
         """Note the leaves among the decisions, return the other nodes."""
         child = block.pick(self.segments.below)
-        above = (log_p - self.found[-1]).amax(1)
-        is_hopeful, is_leaf = above >= 0, child < self.n_leaves
+        is_leaf = child < self.n_leaves
+        if not bool(is_leaf.any()) and self._most_seem_hopeful(log_p):
+            return self.n_nodes - 1 - child, log_p
+        above = self._above(log_p)
+        is_hopeful = above >= 0
         # Of leaves that are equally probable the first ones count.
         may_count = (above > 0) | (is_hopeful & (child < self.leaves[-1].max()))
         self._note(*_select((child, log_p), may_count & is_leaf))

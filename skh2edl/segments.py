@@ -481,6 +481,23 @@ class Block:
         """Repeat each node's row for its decisions."""
         return values.index_select(0, self.segment)
 
+    def add_to_each(self, rows: Tensor, values: Tensor, sign: int = 1) -> Tensor:
+        """Add each node's row to the rows of its decisions, or take it off, in place.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n_rows, n)
+            A row for each decision.
+        values : Tensor of shape (n_nodes, n)
+            A row for each node.
+        sign : {1, -1}, default=1
+            What to multiply it by.
+        """
+        if self.width is None:
+            return rows.add_(self.spread(values), alpha=sign)
+        rows.unflatten(0, (-1, self.width)).add_(values[:, None], alpha=sign)
+        return rows
+
     def node_sum(self, values: Tensor) -> Tensor:
         """Add up the rows of each node."""
         if (rows := self._rows_by_place(values)) is not None:

@@ -50,6 +50,7 @@ WAYS = {
     "all at once": {},
     "looking ahead": {"_SOME_DECISIONS": 0, "_MANY_DECISIONS": 0, "_WIDE": 1},
     "in parts": {"_MAX_VALUES": 1},
+    "looking at every other node": {"_MANY_DECISIONS": 0, "_EVERY": 2},
     "looking ahead in parts": {"_SOME_DECISIONS": 3, "_MANY_DECISIONS": 6, "_MAX_VALUES": 20},
     "one sample at a time": {"_GROUP": 1, "_SOME_DECISIONS": 0},
     "large nodes": {"_MAX_VALUES_ON_DEVICE": 8, "_MAX_VALUES": 8},
