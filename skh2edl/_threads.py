@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from threading import current_thread, main_thread
 
 from threadpoolctl import ThreadpoolController
@@ -18,8 +19,9 @@ def one_thread_for_numpy() -> Iterator[None]:
     """Keep products of numpy and scipy to one thread, for work that torch does most of.
 
     After a product their threads wait in a loop for the next one, on cores that torch needs by
-    then: of two, a step of a fit takes three times as long, and once in a while fifty times. It
-    holds for the whole process, so only its main thread may ask; for others nothing changes.
+    then: with two cores an evaluation of a fit takes three times as long, and now and then fifty
+    times. It holds for the whole process, so only its main thread may ask; for others nothing
+    changes.
 
     Examples
     --------
@@ -31,5 +33,11 @@ def one_thread_for_numpy() -> Iterator[None]:
     if current_thread() is not main_thread():
         yield
         return
-    with ThreadpoolController().select(prefix=_OWN_LIBRARY).limit(limits=1):
+    with _libraries().limit(limits=1):
         yield
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    # Looked for once: both are there when this is first asked for, and it takes milliseconds.
+    return ThreadpoolController().select(prefix=_OWN_LIBRARY)

@@ -64,7 +64,7 @@ class LeafRanges:
 
 
 class Targets(Protocol):
-    """What a head makes of target nodes: `Paths`, `LeafRanges` or its own."""
+    """What a head makes of target nodes: `Ways`, `Paths`, `LeafRanges` or its own."""
 
     def to(self, device: torch.device) -> Targets:
         """Return the same on another device."""

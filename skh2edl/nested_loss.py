@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .opinion_loss import ReadOut
+from .path_read_out import once_only
 from .segments import Paths, TreeSegments, Ways
 
 # How many products take as long as adding one number to another.
@@ -48,7 +48,7 @@ class _NestedEvidence(torch.autograd.Function):
         return ctx.counted * ctx.scale
 
     @staticmethod
-    @once_differentiable
+    @once_only
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         segments: TreeSegments = ctx.segments
         of_scale = gradient.dot(ctx.counted) if ctx.needs_input_grad[3] else None
@@ -120,7 +120,7 @@ class _NestedLogRisk(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable
+    @once_only
     def backward(ctx: Any, of_loss: Tensor) -> tuple[Tensor | None, ...]:
         segments: TreeSegments = ctx.segments
         of_segment = of_loss.index_select(0, ctx.sample)

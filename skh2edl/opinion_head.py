@@ -108,7 +108,7 @@ class OpinionTreeHead(EvidentialHead):
         self.register_buffer("prior_weight", torch.tensor(prior_weight, dtype=torch.float32))
         self.register_buffer("supervised", torch.tensor(supervised, dtype=torch.bool))
         for name in ("prior", "speaks"):
-            self.register_buffer(name, torch.empty_like(self.base_rate), persistent=False)
+            self.register_buffer(name, None, persistent=False)
         self._spread_over_decisions()
         self.weighs_depths = depth_weights is not None
         depth_weights = [1.0] * taxonomy.n_levels if depth_weights is None else depth_weights
@@ -125,13 +125,16 @@ class OpinionTreeHead(EvidentialHead):
         A step would take longer to find both again than to add up the evidence.
         """
         node = self.segments.node
-        torch.mul(self.prior_weight.index_select(0, node), self.base_rate, out=self.prior)
-        self.speaks.copy_(self.supervised.index_select(0, node))
+        # New ones, because a graph may still hold those that were.
+        self.prior = self.prior_weight.index_select(0, node) * self.base_rate
+        self.speaks = self.supervised.index_select(0, node).to(self.base_rate.dtype)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        before = self.base_rate
         super()._apply(fn, recurse)
         # In another precision the product is not the same.
-        self._spread_over_decisions()
+        if self.base_rate is not before:
+            self._spread_over_decisions()
         return self
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -247,23 +250,23 @@ class OpinionTreeHead(EvidentialHead):
     def _in_closed_form(self) -> bool:
         return self.risk == "log" and self.consistency_weight == 0
 
-    def loss(self, features: Tensor, paths: Any, epochs_done: float) -> Tensor:
+    def loss(self, features: Tensor, paths: Ways, epochs_done: float) -> Tensor:
         """Return the loss of each sample."""
         kl_weight = self.kl_weight_after(epochs_done)
         if not self._in_closed_form:
-            evidence, prior = self.evidence_at(features, paths), self.prior_at(paths)
-            return self._loss_term_by_term(evidence, prior, paths, kl_weight)
+            return self._loss_term_by_term(features, _with_siblings(paths), kl_weight)
         with without_autocast(features):
             return self._loss_in_closed_form(self._read_out_of(features), paths, kl_weight)
 
-    def _loss_in_closed_form(self, read_out: ReadOut, paths: Any, kl_weight: float) -> Tensor:
-        weight = self._weight_at(paths)
+    def _loss_in_closed_form(self, read_out: ReadOut, ways: Ways, kl_weight: float) -> Tensor:
+        weight = self._weight_at(ways)
         risk_weight = weight + self.leaf_weight
         if self.nested and kl_weight == 0:
-            prior_weight = self.prior_weight.index_select(0, paths.node)
-            priors = torch.stack([self.prior.index_select(0, paths.chosen), prior_weight])
-            speaks = self.speaks.index_select(0, paths.chosen)
-            return nested_log_risk(read_out, self.segments, paths, priors, speaks, risk_weight)
+            prior_weight = self.prior_weight.index_select(0, ways.node)
+            priors = torch.stack([self.prior.index_select(0, ways.chosen), prior_weight])
+            speaks = self.speaks.index_select(0, ways.chosen)
+            return nested_log_risk(read_out, self.segments, ways, priors, speaks, risk_weight)
+        paths = _with_siblings(ways)
         divergence = None
         if kl_weight > 0:
             prior_weight = self.prior_weight.index_select(0, paths.node)
@@ -278,9 +281,8 @@ class OpinionTreeHead(EvidentialHead):
             return log_risk_and_divergence(evidence * speaks, paths, terms)
         return log_risk_of_paths(read_out, paths, speaks, terms, self.sparse_gradient)
 
-    def _loss_term_by_term(
-        self, evidence: Tensor, prior: Tensor, paths: Paths, kl_weight: float
-    ) -> Tensor:
+    def _loss_term_by_term(self, features: Tensor, paths: Paths, kl_weight: float) -> Tensor:
+        evidence, prior = self.evidence_at(features, paths), self.prior_at(paths)
         alpha = evidence + prior
         strength = paths.segment_sum(alpha)
         probability = alpha / paths.spread(strength)
@@ -308,3 +310,12 @@ class OpinionTreeHead(EvidentialHead):
                 paths.has_previous,
             )
         return paths.sample_sum(loss)
+
+
+def _with_siblings(ways: Ways) -> Paths:
+    if not isinstance(ways, Paths):
+        raise TypeError(
+            "The loss needs all decisions at the nodes of the ways, which this head did not when "
+            "the targets were prepared. Prepare them again."
+        )
+    return ways

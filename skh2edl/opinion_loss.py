@@ -1,4 +1,4 @@
-"""The default loss of opinions along the ways to the labels, with its gradient in closed form.
+"""The log risk of opinions along the ways to the labels, with its gradient in closed form.
 
 Term by term, dozens of small operations and their gradients would take as long as the read-out of
 all features.
@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from . import losses
-from .path_read_out import path_gradients, path_logits
+from .path_read_out import once_only, path_gradients, path_logits
 from .segments import Paths
 
 
@@ -65,7 +64,7 @@ class _LogRiskAndDivergence(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable
+    @once_only
     def backward(ctx: Any, of_loss: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = ctx.saved_tensors
         return gradient * of_loss.index_select(0, ctx.row), None, None
@@ -152,17 +151,17 @@ class _LogRiskOfPaths(torch.autograd.Function):
         features, weight, bias, scale, to_evidence, ctx.paths, speaks, terms, ctx.sparse = inputs
         unscaled, slope = to_evidence(path_logits(features, weight, bias, ctx.paths))
         factor = speaks * scale
-        evidence = unscaled.mul_(factor)
+        evidence = unscaled * factor
         loss, gradient = _risk_and_gradient(evidence, ctx.paths, terms)
         of_logits = slope.mul_(factor).mul_(gradient)
-        of_scale = gradient.mul_(evidence) if ctx.needs_input_grad[3] else None
-        ctx.save_for_backward(features, weight, scale, of_logits, of_scale)
+        of_scale = gradient.mul_(unscaled).mul_(speaks) if ctx.needs_input_grad[3] else None
+        ctx.save_for_backward(features, weight, of_logits, of_scale)
         return loss
 
     @staticmethod
-    @once_differentiable
+    @once_only
     def backward(ctx: Any, of_loss: Tensor) -> tuple[Tensor | None, ...]:
-        features, weight, scale, of_logits, of_scale = ctx.saved_tensors
+        features, weight, of_logits, of_scale = ctx.saved_tensors
         of_entry = of_loss.index_select(0, ctx.paths.row)
         of_read_out = path_gradients(
             of_logits * of_entry,
@@ -173,5 +172,5 @@ class _LogRiskOfPaths(torch.autograd.Function):
             of_features=ctx.needs_input_grad[0],
         )
         if of_scale is not None:
-            of_scale = of_scale.dot(of_entry) / scale
+            of_scale = of_scale.dot(of_entry)
         return *of_read_out, of_scale, *[None] * 5

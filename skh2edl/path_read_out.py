@@ -7,23 +7,45 @@ respect to its weights, one for each entry, and the gradients are embedding bags
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .segments import Paths
 
-# How many products of a dense read-out take as long as one apart on the processor, beside what each
-# takes however few features there are; and as copying a row elsewhere.
+# On the processor, how many multiplications of a dense read-out take as long as one of an entry,
 _COST_OF_A_PRODUCT = 4
+# and as an entry beside these, however few features there are.
 _COST_OF_AN_ENTRY = 400
+# Elsewhere, how many products of a dense read-out take as long as copying a row for one.
 _COST_OF_A_GATHERED_ROW = 150
 # As an embedding bag counts its ways to put rows together.
 _SUM = 0
 _dot = torch.ops.aten._embedding_bag_per_sample_weights_backward.default
+
+
+def once_only(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse derivatives of a gradient that is written down, which torch would take for zero.
+
+    Parameters
+    ----------
+    backward : callable
+        Of an autograd function.
+    """
+
+    @wraps(backward)
+    def checked(ctx: Any, *gradients: Tensor) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "The loss of a tree head has no second derivative. Leave create_graph at False."
+            )
+        return backward(ctx, *gradients)
+
+    return checked
 
 
 def read_paths(
@@ -55,7 +77,7 @@ class _ReadPaths(torch.autograd.Function):
         return path_logits(features, weight, bias, paths)
 
     @staticmethod
-    @once_differentiable
+    @once_only
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         features, weight = ctx.saved_tensors
         gradients = path_gradients(

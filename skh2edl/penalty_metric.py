@@ -138,6 +138,6 @@ def _lower_squares(around: Tensor) -> Tensor:
     n_features = around.shape[1]
     products = around.new_zeros(n_features, n_features)
     for first in range(0, n_features, _BLOCK):
-        stop = min(first + _BLOCK, n_features)
+        stop = first + _BLOCK
         torch.mm(around[:, first:stop].T, around[:, :stop], out=products[first:stop, :stop])
     return products

@@ -435,6 +435,18 @@ def test_what_is_kept_of_each_decision_follows_what_it_comes_from():
     assert head.speaks.tolist() == (node != 1).tolist()
     head.supervise(np.ones(TREE.n_nodes))
     assert head.speaks.tolist() == [1.0] * TREE.n_decisions
+    single, exact = head.float().prior, head.double().prior
+    torch.testing.assert_close(exact, head.prior_weight[node] * head.base_rate, rtol=0, atol=0)
+    assert not torch.equal(single.double(), exact)
+
+
+def test_a_graph_outlives_a_head_that_moves():
+    head = opinion_head()[0]
+    features = make_features(2).requires_grad_()
+    log_p = head.leaf_log_probability(features)
+    head.float()
+    log_p.sum().backward()
+    assert torch.isfinite(features.grad).all()
 
 
 @settings(max_examples=25)

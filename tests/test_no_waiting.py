@@ -31,7 +31,7 @@ WAITING = {
     "equal",
     "item",
     "masked_select",
-    "unique",
+    "repeat_interleave",
 }
 
 
@@ -48,7 +48,7 @@ class Waits(TorchDispatchMode):
             isinstance(index, torch.Tensor) and index.dtype == torch.bool
             for index in (args[1] if isinstance(args[1], (list, tuple)) else ())
         )
-        if name in WAITING or name.startswith("_unique") or by_mask:
+        if name in WAITING or name.startswith(("unique", "_unique")) or by_mask:
             self.seen.append(name)
         return function(*args, **(kwargs or {}))
 
@@ -59,6 +59,9 @@ def test_the_counter_sees_what_waits():
         lambda: values.sum().item(),
         lambda: bool(values[0] > 0),
         lambda: values[values > 1],
+        lambda: values.unique(),
+        lambda: values.unique_consecutive(),
+        lambda: torch.repeat_interleave(torch.tensor([1, 2])),
     ):
         with Waits() as waits:
             look()

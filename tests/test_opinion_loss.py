@@ -11,6 +11,7 @@ from torch.distributions import Dirichlet, kl_divergence
 
 from skh2edl.heads import EVIDENCE_FUNCTIONS
 from skh2edl.opinion_head import READ_OUTS
+from skh2edl.segments import Paths, Ways
 
 OPTIONS = {
     "plain": {},
@@ -69,11 +70,16 @@ def assert_both_agree(head, nodes, features, epochs_done=np.inf):
 @pytest.mark.parametrize("evidence", EVIDENCE_FUNCTIONS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("supervised", [None, UNSEEN], ids=["all seen", "one unseen"])
-@pytest.mark.parametrize("cost", [0, 10**9], ids=["weights first", "logits first"])
+@pytest.mark.parametrize(
+    ("cost", "most_leaves"),
+    [(0, 256), (10**9, 256), (0, 0), (10**9, 0)],
+    ids=["weights first", "logits first", "weights first, large", "logits first, large"],
+)
 def test_value_and_gradient_are_those_of_torch_distributions(
-    read_out, evidence, options, supervised, cost, monkeypatch
+    read_out, evidence, options, supervised, cost, most_leaves, monkeypatch
 ):
     monkeypatch.setattr("skh2edl.nested_loss._COST_OF_AN_ADDITION", cost)
+    monkeypatch.setattr("skh2edl.segments._MAX_LEAVES_OF_MATRIX", most_leaves)
     head = opinion_head(
         supervised=supervised,
         read_out=read_out,
@@ -84,8 +90,10 @@ def test_value_and_gradient_are_those_of_torch_distributions(
         **{"kl_weight": 0.7, **options},
     )[0]
     features = make_features(2 * TREE.n_nodes).requires_grad_()
+    before = [parameter.clone() for parameter in head.parameters()]
     # Every node is a label: leaves, ancestors and the root.
     assert_both_agree(head, np.tile(every_node(), 2), features, epochs_done=5)
+    assert all(map(torch.equal, before, head.parameters()))
 
 
 @settings(max_examples=25)
@@ -108,6 +116,39 @@ def test_they_agree_on_random_trees(tree, seed, read_out, kl_weight):
     )[0]
     features = make_features(tree.n_nodes, seed).requires_grad_()
     assert_both_agree(head, every_node(tree), features)
+
+
+@pytest.mark.parametrize("read_out", READ_OUTS)
+@pytest.mark.parametrize("risk", ["log", "squared"])
+def test_a_second_derivative_is_refused_and_not_taken_for_zero(read_out, risk):
+    head = opinion_head(read_out=read_out, risk=risk, kl_weight=0.0)[0]
+    features = make_features(4).requires_grad_()
+    loss = head.loss(features, head.prepare(TREE.resolve(["puma", "dog", "root", "fish"])), 0)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(loss.mean(), features, create_graph=True)
+
+
+def test_siblings_are_listed_where_the_loss_looks_at_them_alone():
+    nested = opinion_head(read_out="nested", risk="log", kl_weight=0.0)[0]
+    ways = nested.prepare(TREE.resolve(["puma"]))
+    assert type(ways) is Ways
+    for options in ({"kl_weight": 0.1}, {"consistency_weight": 0.1}, {"read_out": "nodes"}):
+        chosen = {"read_out": "nested", "risk": "log", "kl_weight": 0.0, **options}
+        assert type(opinion_head(**chosen)[0].prepare(TREE.resolve(["puma"]))) is Paths
+    nested.kl_weight = 1.0
+    with pytest.raises(TypeError, match="Prepare them again"):
+        nested.loss(make_features(1), ways, np.inf)
+
+
+def test_a_scale_of_nothing_leaves_its_gradient_finite():
+    head = opinion_head(
+        read_out="nodes", risk="log", dtype=torch.float32, learn_evidence_scale=True
+    )[0]
+    with torch.no_grad():
+        head.log_scale.fill_(-200.0)
+    features = make_features(1, dtype=torch.float32)
+    head.loss(features, head.prepare(TREE.resolve(["puma"])), 0).sum().backward()
+    assert torch.isfinite(head.log_scale.grad)
 
 
 @pytest.mark.parametrize("prior_weight", [1e-3, 1.0, 50.0, 1e4])

@@ -82,6 +82,15 @@ def test_a_small_tree_is_read_whole_and_a_large_one_by_its_ways(n_children, n_le
     torch.testing.assert_close(logits.double(), expected, rtol=1e-5, atol=1e-4)
 
 
+def test_elsewhere_rows_are_copied_only_where_the_others_are_very_many(monkeypatch):
+    monkeypatch.setattr(path_read_out, "_in_place", lambda _: False)
+    tree = Taxonomy.from_nested({"a": ["b", "c"], "d": ["e", "f"], "g": None})
+    paths = TreeSegments(tree).paths(tree.resolve(["e"] * 64))
+    features = torch.empty(64, 2048, device="meta")
+    for n_rows, whole in ((7, True), (700, True), (7_000, False)):
+        assert reads_all(features, torch.empty(n_rows, 2048, device="meta"), paths) == whole
+
+
 def test_features_need_not_lie_in_order():
     tree = Taxonomy.from_nested({"a": ["b", "c"], "d": ["e", "f"], "g": None})
     paths = TreeSegments(tree).paths(tree.resolve(["e", "f", "a"]))

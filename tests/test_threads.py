@@ -1,10 +1,12 @@
 """One thread for numpy while torch computes, and as many as before afterwards."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import scipy.linalg.blas  # noqa: F401 (its library is one of those)
+import torch
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
 from skh2edl import H2EDLClassifier
@@ -33,27 +35,41 @@ def test_there_is_one_thread_inside_and_as_many_as_before_afterwards():
     assert threads() == {3}
 
 
+def test_torch_keeps_its_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_thread_for_numpy():
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_an_error_gives_the_threads_back():
     with pytest.raises(KeyError), one_thread_for_numpy():
         raise KeyError
     assert threads() == {3}
 
 
-def test_another_thread_changes_nothing():
+def test_another_thread_changes_nothing(monkeypatch):
     """Two of them could not give back what each found."""
+    asked = []
+    monkeypatch.setattr("skh2edl._threads._libraries", lambda: asked.append(1) or nullcontext())
 
     def inside():
         with one_thread_for_numpy():
-            return threads()
+            return "done"
 
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(inside).result(60) == {3}
+        assert pool.submit(inside).result(60) == "done"
+    assert asked == []
 
 
 def test_a_fit_of_fixed_features_asks_for_it(monkeypatch):
     seen = []
-    monkeypatch.setattr("skh2edl.solvers.relax_rows", lambda *_: seen.append(threads()))
+    for place in ("solvers.relax_rows", "network.Network.standardize"):
+        monkeypatch.setattr(f"skh2edl.{place}", lambda *_: seen.append(threads()))
     X = np.random.default_rng(0).normal(size=(12, 3))
     H2EDLClassifier(backbone=None).fit(X, np.array(["a", "b"])[np.arange(12) % 2])
-    assert seen == [{1}]
+    assert seen == [{1}, {1}]
     assert threads() == {3}
