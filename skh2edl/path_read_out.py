@@ -136,9 +136,8 @@ def path_gradients(
     if of_features:
         ends = torch.searchsorted(paths.row, _count(n_samples + 1, paths.row))
         by_feature = _weighted_sums(weight, paths.decision, of_logits, ends)
-    order = paths.order_of_decisions
-    decision, sample = (index.index_select(0, order) for index in (paths.decision, paths.row))
-    of_logits = of_logits.index_select(0, order)
+    decision, sample = (index.index_select(0, paths.order) for index in (paths.decision, paths.row))
+    of_logits = of_logits.index_select(0, paths.order)
     if not sparse:
         ends = torch.searchsorted(decision, _count(n_rows + 1, decision))
         return by_feature, _weighted_sums(features, sample, of_logits, ends), of_bias

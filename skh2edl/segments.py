@@ -272,7 +272,10 @@ class TreeSegments(nn.Module):
         segment = np.arange(sample.size).repeat(fan_out)
         decision = shift.take(segment)
         decision += np.arange(segment.size)
-        entries = (decision, sample.take(segment), segment, chosen - shift)
+        # numpy counts numbers of two bytes instead of comparing them.
+        key = decision.astype(np.uint16) if self.taxonomy.n_decisions <= 2**16 else decision
+        order = key.argsort(kind="stable")
+        entries = (decision, sample.take(segment), segment, chosen - shift, order)
         return Paths(n_samples, *map(torch.from_numpy, (chosen, sample, node, *entries)))
 
     def _list_ways(
@@ -399,12 +402,15 @@ class Paths(Ways):
         Decision, sample and segment of each entry.
     target : Tensor of shape (n_segments,)
         Entry of the decision that the label makes.
+    order : Tensor of shape (n_entries,)
+        The entries in the order of their decisions, of one decision as they come.
     """
 
     decision: Tensor
     row: Tensor
     segment: Tensor
     target: Tensor
+    order: Tensor
 
     @cached_property
     def has_previous(self) -> Tensor:
@@ -417,11 +423,6 @@ class Paths(Ways):
     def place_in_rows(self) -> Tensor:
         """Where the entries are in dense rows, one row after the other."""
         return self.decision * self.n_samples + self.row
-
-    @cached_property
-    def order_of_decisions(self) -> Tensor:
-        """The entries in the order of their decisions, of one decision as they come."""
-        return self.decision.argsort(stable=True)
 
     def gather_rows(self, rows: Tensor) -> Tensor:
         """Pick the entries from dense rows: (n_decisions, n) to (n_entries,)."""

@@ -137,6 +137,7 @@ def test_paths_hold_the_decisions_of_each_label_and_no_others(tree, data):
     assert paths.sample.tolist() == samples
     assert paths.node.tolist() == branching
     assert paths.has_previous.tolist() == follows
+    assert paths.order.tolist() == sorted(range(len(columns)), key=columns.__getitem__)
     assert paths.chosen.tolist() == [columns[target] for target in targets]
     ways = TreeSegments(tree).ways(nodes)
     assert ways.n_samples == len(nodes)
