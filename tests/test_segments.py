@@ -196,5 +196,5 @@ def test_paths_move_as_a_whole():
     moved = paths.to(torch.device("meta"))
     assert moved.n_samples == 3
     tensors = [value for value in vars(moved).values() if isinstance(value, torch.Tensor)]
-    assert len(tensors) == 7
+    assert len(tensors) == 8
     assert {tensor.device.type for tensor in tensors} == {"meta"}
