@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from . import losses
 from .evidence_functions import EVIDENCE_FUNCTIONS as EVIDENCE_FUNCTIONS
+from .layouts import Block, Paths
 from .node_read_out import read_block
 from .path_read_out import read_paths
-from .segments import Block, Paths, TreeSegments, without_autocast
+from .segments import TreeSegments, without_autocast
 from .taxonomy import Taxonomy
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .layouts import Paths, Ways
 from .opinion_loss import ReadOut
 from .path_read_out import once_only
-from .segments import Paths, TreeSegments, Ways
+from .segments import TreeSegments
 
 # How many products take as long as adding one number to another.
 _COST_OF_AN_ADDITION = 25
@@ -103,9 +104,8 @@ class _NestedLogRisk(torch.autograd.Function):
         leaves = _read_leaves(ctx, ReadOut(*read_out))
         rows = ctx.segments.rows_below(leaves, with_root=True)
         # What the label chose at each node, and what had come there; the root's row is the first.
-        passed = torch.stack([ways.chosen, ctx.segments.parent.index_select(0, ways.chosen)]).add_(
-            1
-        )
+        before = ctx.segments.parent.index_select(0, ways.chosen)
+        passed = torch.stack([ways.chosen, before]).add_(1)
         ctx.place = passed.mul_(ways.n_samples).add_(ways.sample).view(-1)
         counted = rows.view(-1).index_select(0, ctx.place).view(2, -1)
         factor = speaks * ctx.scale

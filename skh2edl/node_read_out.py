@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .segments import Block
+from .layouts import Block
 
 # Weights copied at once to read rows that lie apart: 8 MB stay in the cache.
 _MAX_COPIED_WEIGHTS = 2**21

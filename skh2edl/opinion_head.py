@@ -14,9 +14,10 @@ from torch import Tensor
 from . import losses
 from .evidence_functions import EVIDENCE_AND_SLOPES, overwrite_with_evidence
 from .heads import EvidentialHead
+from .layouts import Block, Paths, Ways
 from .nested_loss import nested_evidence, nested_log_risk
 from .opinion_loss import ReadOut, RiskTerms, log_risk_and_divergence, log_risk_of_paths
-from .segments import Block, Paths, Ways, without_autocast
+from .segments import without_autocast
 from .taxonomy import Taxonomy
 
 RISKS = ("squared", "log", "digamma", "none")

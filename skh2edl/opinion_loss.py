@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from . import losses
+from .layouts import Paths
 from .path_read_out import once_only, path_gradients, path_logits
-from .segments import Paths
 
 
 class RiskTerms(NamedTuple):

@@ -15,13 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .segments import Paths
+from .layouts import Paths
 
-# On the processor, how many multiplications of a dense read-out take as long as one of an entry,
+# How many multiplications of a dense read-out take as long as one of an entry, on the processor.
 _COST_OF_A_PRODUCT = 4
-# and as an entry beside these, however few features there are.
+# And how many as what an entry takes there however few features it has.
 _COST_OF_AN_ENTRY = 400
-# Elsewhere, how many products of a dense read-out take as long as copying a row for one.
+# How many dense products take as long as copying a row for one of an entry, on other devices.
 _COST_OF_A_GATHERED_ROW = 150
 # As an embedding bag counts its ways to put rows together.
 _SUM = 0

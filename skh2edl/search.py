@@ -15,7 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from .segments import Block, TreeSegments
+from .layouts import Block
+from .segments import TreeSegments
 
 # Samples that are searched for together: a node is read for all of them if one needs it.
 _GROUP = 64

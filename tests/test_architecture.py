@@ -35,6 +35,7 @@ ROOMS = (
     "metrics",
     "losses",
     "evidence_functions",
+    "layouts",
     "segments",
     "node_read_out",
     "path_read_out",

@@ -10,8 +10,8 @@ from test_heads import TREE, every_node, extreme, make_features, opinion_head
 from torch.distributions import Dirichlet, kl_divergence
 
 from skh2edl.heads import EVIDENCE_FUNCTIONS
+from skh2edl.layouts import Paths, Ways
 from skh2edl.opinion_head import READ_OUTS
-from skh2edl.segments import Paths, Ways
 
 OPTIONS = {
     "plain": {},
