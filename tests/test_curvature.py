@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -5,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 
 from skh2edl import H2EDLClassifier, HierCEClassifier, Taxonomy
@@ -168,6 +171,15 @@ def test_a_fit_may_begin_where_nothing_is_left_to_lose():
     clf = HierCEClassifier(tree, backbone=None, **options).fit(X, y)
     assert clf.fit(2 * X, y).score(X, y) == 1
     assert clf.history_["objective"][0] == 0
+
+
+def test_a_fit_that_is_cut_short_says_so_and_who_asked_for_it():
+    X, y = load_iris(return_X_y=True)
+    with pytest.warns(ConvergenceWarning, match="did not converge in 1 iterations") as seen:
+        clf = H2EDLClassifier(backbone=None, max_iter=1, tol=1e-12).fit(X, y)
+    assert clf.n_iter_ == 1
+    # What called the solver, and not what keeps its threads.
+    assert [Path(each.filename).name for each in seen] == ["_base.py"]
 
 
 def test_a_learnt_scale_is_learnt_with_the_rows():
