@@ -20,11 +20,13 @@ _EXPORTS = {
     "HedgedClassifier": "decisions",
     "HierCEClassifier": "baselines",
     "HyperOpinion": "opinion",
+    "Hardware": "recipe",
     "IEDLClassifier": "evidential_baselines",
     "ImageFeatureExtractor": "features",
     "MinimumCostClassifier": "decisions",
     "NoveltyDetector": "decisions",
     "REDLClassifier": "evidential_baselines",
+    "Recipe": "recipe",
     "SoftLabelClassifier": "baselines",
     "Taxonomy": "taxonomy",
     "TreeEnsembleClassifier": "ensembles",
@@ -56,6 +58,8 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .h2edl import H2EDLClassifier as H2EDLClassifier
     from .opinion import HyperOpinion as HyperOpinion
     from .persistence import load_model as load_model
+    from .recipe import Hardware as Hardware
+    from .recipe import Recipe as Recipe
     from .taxonomy import Taxonomy as Taxonomy
 
 

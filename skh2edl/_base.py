@@ -13,7 +13,7 @@ import joblib
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
@@ -38,23 +38,31 @@ from .feature_cache import frozen_features
 from .heads import TreeHead
 from .images import image_source, make_transform
 from .network import Network
-from .penalty_metric import L2_METRICS
 from .persistence import save_model
+from .recipe import GROUPS, Hardware, Recipe, resolve_precision
 from .samples import FeatureSamples, ImageSamples, Output, Samples
 from .search import search_leaves
 from .selection import split_validation
-from .solvers import LEAST_FALL, minimize_head, scale_features
+from .solvers import minimize_head, scale_features
 from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
 from .taxonomy import Taxonomy
-from .training import HeldOut, Recipe, resolve_precision, train
+from .training import HeldOut, Plan, train
 
 # L-BFGS keeps 25 steps and 25 gradients: in single precision 2 GB of them.
 _MAX_WEIGHTS_OF_LBFGS = 10_000_000
-# From so many leaves on the best one is searched for.
-_SEARCH_FROM = 20_000
-
-# Largest gradient component at which a quasi-Newton fit stops, unless a preset says otherwise.
-DEFAULT_TOLERANCE = 1e-4
+# Penalty of a head on fixed features; see docs/studies/defaults.md.
+DEFAULT_L2 = 1e-3
+# They belong to what was learnt: a fit that resumes keeps them.
+_FIXED_ON_RESUME = (
+    "backbone",
+    "weights",
+    "image_size",
+    "base_rate_power",
+    "base_rate_smoothing",
+    "prior_weight",
+    "leaf_prior",
+    "group_level",
+)
 
 
 def _searched(head: Any, features: torch.Tensor, k: int) -> torch.Tensor:
@@ -72,47 +80,104 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         "weights": [str, os.PathLike, None],
         "finetune": [StrOptions({"full", "head"})],
         "image_size": [Interval(Integral, 1, None, closed="left"), tuple, None],
-        "augmentation": [str, dict, None],
         "on_bad_image": [StrOptions({"error", "skip"})],
-        "feature_scaling": [StrOptions({"global", "feature"}), None],
         "solver": [StrOptions({"auto", "lbfgs", "adamw"})],
-        "l2": [Interval(Real, 0, None, closed="left"), None],
-        "l2_metric": [StrOptions(set(L2_METRICS)), None],
-        "l2_relaxation": [Interval(Real, 0, 1, closed="right"), None],
-        "tol": [Interval(Real, 0, None, closed="left"), None],
+        "l2": [Interval(Real, 0, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "weight_decay": [Interval(Real, 0, None, closed="left")],
-        "warmup_epochs": [Interval(Real, 0, None, closed="left")],
-        "layer_decay": [Interval(Real, 0, 1, closed="right"), None],
-        "backbone_lr_scale": [Interval(Real, 0, None, closed="neither")],
-        "clip_norm": [Interval(Real, 0, None, closed="neither"), None],
-        "ema_decay": [Interval(Real, 0, 1, closed="neither"), None],
+        "recipe": [Recipe, None],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
-        "selection": [str, callable],
-        "patience": [Interval(Integral, 1, None, closed="left"), None],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "warm_start": ["boolean"],
         "checkpoint_dir": [str, os.PathLike, None],
         "memory": [str, joblib.Memory, None],
         "n_workers": [Interval(Integral, 0, None, closed="left"), None],
-        "accelerator": [str],
-        "devices": [str, Integral, list],
-        "strategy": [str],
-        "precision": [
-            StrOptions({"auto", "32-true", "bf16-mixed", "16-mixed"}),
-        ],
-        "compile": ["boolean"],
+        "hardware": [Hardware, None],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
 
-    taxonomy: Taxonomy | None
-    backbone: str | None
-    weights: str | os.PathLike[str] | None
-    tol: float | None
+    def __init__(
+        self,
+        taxonomy: Taxonomy | None = None,
+        *,
+        backbone: str | None = "resnet50",
+        weights: str | os.PathLike[str] | None = "pretrained",
+        finetune: str = "full",
+        image_size: int | tuple[int, int] | None = None,
+        on_bad_image: str = "error",
+        solver: str = "auto",
+        l2: float = DEFAULT_L2,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        max_epochs: int = 100,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        recipe: Recipe | None = None,
+        validation_fraction: float | None = 0.1,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        memory: str | joblib.Memory | None = None,
+        n_workers: int | None = None,
+        hardware: Hardware | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.taxonomy = taxonomy
+        self.backbone = backbone
+        self.weights = weights
+        self.finetune = finetune
+        self.image_size = image_size
+        self.on_bad_image = on_bad_image
+        self.solver = solver
+        self.l2 = l2
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.recipe = recipe
+        self.validation_fraction = validation_fraction
+        self.class_weight = class_weight
+        self.warm_start = warm_start
+        self.checkpoint_dir = checkpoint_dir
+        self.memory = memory
+        self.n_workers = n_workers
+        self.hardware = hardware
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, also those of a recipe or hardware that is None so far.
+
+        Parameters
+        ----------
+        **params
+            Such as ``learning_rate=0.01`` or ``recipe__weight_decay=0.1``.
+
+        Returns
+        -------
+        self
+        """
+        for name, kind in GROUPS.items():
+            if getattr(self, name) is None and any(key.startswith(f"{name}__") for key in params):
+                setattr(self, name, kind())
+        return super().set_params(**params)
+
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        self._recipe()._validate_params()
+        self._hardware()._validate_params()
+
+    def _recipe(self) -> Recipe:
+        return Recipe() if self.recipe is None else self.recipe
+
+    def _hardware(self) -> Hardware:
+        return Hardware() if self.hardware is None else self.hardware
 
     # What a method decides ---------------------------------------------------------------------
 
@@ -134,7 +199,10 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
 
     def _teaches(self, taxonomy: Taxonomy, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Tell which labels the method learns from: those that some decision leads to."""
-        return taxonomy.last_decision[targets] >= 0
+        teaches = taxonomy.last_decision[targets] >= 0
+        if getattr(self, "partial_labels", None) == "drop":
+            teaches &= taxonomy.leaf_stop[targets] - taxonomy.leaf_start[targets] == 1
+        return teaches
 
     # Fit -----------------------------------------------------------------------------------------
 
@@ -161,7 +229,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples; None means 1.
         groups : array-like of shape (n_samples,), default=None
-            Such as patients: never on both sides of a split, and left out together.
+            Such as patients: none is on both sides of the split into training and validation.
         X_val, y_val : default=None
             Validation data, instead of a `validation_fraction` of the training data.
 
@@ -220,12 +288,15 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if self.backbone is not None:
             X = image_source(X)  # before anything is downloaded for an X that cannot be used
-        backbone = self._make_backbone(seed) if previous is None else previous.backbone
+        self._check_resumed(previous)
+        backbone = (
+            self._make_backbone(seed) if previous is None else self._resume_backbone(previous)
+        )
         samples, usable = self._read_X(X, backbone, reset=previous is None)
         labels = check_labels(y, len(samples))
         groups = None if groups is None else check_groups(column_or_1d(groups), len(samples))[1]
-        going_on = previous is not None or one_epoch
-        known = getattr(self, "taxonomy_", None) if going_on else None
+        resumes = previous is not None or one_epoch
+        known = getattr(self, "taxonomy_", None) if resumes else None
         taxonomy = resolve_taxonomy(self.taxonomy, labels, known)
         targets = taxonomy.resolve(labels)
         weight = check_weight(sample_weight, self.class_weight, labels)
@@ -250,35 +321,53 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         self.classes_ = taxonomy.sorted_leaf_labels
         counts = np.bincount(targets, weight, minlength=taxonomy.n_nodes)
         label_weight = taxonomy.sum_below(counts)
-        if previous is None:
-            network = self._make_network(backbone, samples, label_weight)
-            if isinstance(samples, FeatureSamples) and self.feature_scaling is not None:
-                scale_features(network, samples.features, weight, self.feature_scaling)
-        else:
-            network = previous
-            network.head.supervise(label_weight)
+        network = self._make_network(backbone, samples, label_weight)
+        if previous is not None:
+            self._resume_head(network, previous, label_weight)
+        elif isinstance(samples, FeatureSamples):
+            scale_features(network, samples.features, weight)
+        # How far the KL weight has risen: a fit that resumes a whole one has it in full.
+        before = 0.0 if previous is None else getattr(self, "annealing_", 1.0)
+        after = min(1.0, before + 1 / self.max_epochs) if one_epoch else 1.0
         if by_epochs:
-            recipe = self._recipe(seed, one_epoch)
-            self._train(network, samples, targets, weight, held_out, recipe, context)
+            plan = self._plan(seed, one_epoch, before, after)
+            self._train(network, samples, targets, weight, held_out, plan, context)
         else:
-            self._minimize(network, samples, targets, weight, groups)
+            self._minimize(network, samples, targets, weight, ramp=before < 1)
+        self.annealing_ = after
         self.network_ = network.eval()
+        fixed = (name for name in _FIXED_ON_RESUME if hasattr(self, name))
+        self._fitted_with = {name: getattr(self, name) for name in fixed}
 
-    def _tolerance(self) -> float:
-        """Return the largest gradient component at which a quasi-Newton fit stops."""
-        return DEFAULT_TOLERANCE if self.tol is None else self.tol
+    def _check_resumed(self, previous: Network | None) -> None:
+        """Refuse parameters that changed since the fit that this one resumes."""
+        before = {} if previous is None else getattr(self, "_fitted_with", {})
+        changed = [name for name, value in before.items() if getattr(self, name) != value]
+        if changed:
+            raise ValueError(
+                f"{', '.join(changed)} changed since the last fit, and training cannot resume with "
+                f"other values: they were {[before[name] for name in changed]}. Set them back, or "
+                "set warm_start=False and call fit."
+            )
 
-    def _parameters_in_use(self) -> dict[str, Any]:
-        """Return the parameters, with what stands for those that are left open."""
-        return self.get_params(deep=False)
+    def _resume_backbone(self, previous: Network) -> Backbone | None:
+        # A copy: a fit that fails leaves the model of the fit before as it was.
+        backbone = copy.deepcopy(previous.backbone)
+        return None if backbone is None else backbone.freeze(self.finetune == "head")
 
-    def _penalty(self) -> dict[str, Any]:
-        """Return how the penalty of a quasi-Newton fit falls on the rows of the read-out."""
-        return {
-            "l2_shape": "uniform",
-            "l2_metric": "within" if self.l2_metric is None else self.l2_metric,
-            "l2_relaxation": 1.0 if self.l2_relaxation is None else self.l2_relaxation,
+    def _resume_head(
+        self, network: Network, previous: Network, label_weight: npt.NDArray[np.float64]
+    ) -> None:
+        """Copy what an earlier fit learnt; losses and schedules are those of today's parameters."""
+        network.to(previous.head.linear.weight.dtype)
+        network.standardize(previous.feature_mean, previous.feature_scale)
+        learnt = {
+            name: item for name, item in network.head.named_parameters() if item.requires_grad
         }
+        kept = network.head.state_dict().keys() - dict(network.head.named_parameters()).keys()
+        state = {name: previous.head.state_dict()[name] for name in (*learnt, *kept)}
+        network.head.load_state_dict(state, strict=False)
+        network.head.supervise(label_weight)
 
     def _minimize(
         self,
@@ -286,7 +375,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         samples: Samples,
         targets: npt.NDArray[np.int64],
         weight: npt.NDArray[np.float64],
-        groups: npt.NDArray[np.int64] | None,
+        ramp: bool,
     ) -> None:
         assert isinstance(samples, FeatureSamples)
         values = minimize_head(
@@ -294,13 +383,11 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             samples.features,
             targets,
             weight,
-            groups=groups,
             l2=self.l2,
             max_iter=self.max_iter,
-            tol=self._tolerance(),
-            least_fall=LEAST_FALL if self.tol is None else 0.0,
+            tol=self.tol,
+            ramp=ramp,
             verbose=self.verbose,
-            **self._penalty(),
         )
         self.n_iter_ = len(values)
         self.history_ = {"iteration": list(range(len(values))), "objective": values}
@@ -312,7 +399,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         targets: npt.NDArray[np.int64],
         weight: npt.NDArray[np.float64],
         held_out: HeldOut | None,
-        recipe: Recipe,
+        plan: Plan,
         context: Any,
     ) -> None:
         checkpoint = None
@@ -324,7 +411,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             samples,
             targets,
             weight,
-            recipe,
+            plan,
             held_out=held_out,
             checkpoint=checkpoint,
             on_epoch=self._make_on_epoch(context)
@@ -373,7 +460,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         images = ImageSamples(
             image_source(X),
             make_transform(backbone.data_config),
-            make_transform(backbone.data_config, self.augmentation),
+            make_transform(backbone.data_config, self._recipe().augmentation),
             batch_size=self.batch_size,
             n_workers=self.n_workers,
             on_bad_image=self.on_bad_image,
@@ -388,7 +475,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             images,
             memory=self.memory,
             device=self._device(),
-            precision=resolve_precision(self.precision),
+            precision=resolve_precision(self._hardware().precision),
             verbose=self.verbose,
         )
         bad = np.asarray(np.isnan(features).any(axis=1))
@@ -413,30 +500,24 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         if X_val is not None:
             held_out, _ = self._read_X(X_val, backbone, reset=False)
             y_val = check_labels(y_val, len(held_out))
-            return everything, HeldOut(held_out, y_val, self.selection, taxonomy)
+            return everything, HeldOut(held_out, y_val, self._recipe().selection, taxonomy)
         if self.validation_fraction is None:
             return everything, None
         rows, held = split_validation(targets, groups, self.validation_fraction, seed)
-        return rows, HeldOut(samples.subset(held), labels[held], self.selection, taxonomy)
+        selection = self._recipe().selection
+        return rows, HeldOut(samples.subset(held), labels[held], selection, taxonomy)
 
-    def _recipe(self, seed: int, one_epoch: bool) -> Recipe:
-        return Recipe(
+    def _plan(self, seed: int, one_epoch: bool, before: float, after: float) -> Plan:
+        recipe = self._recipe()
+        return Plan(
+            recipe=clone(recipe).set_params(warmup_epochs=0.0) if one_epoch else recipe,
+            hardware=self._hardware(),
             max_epochs=1 if one_epoch else self.max_epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            warmup_epochs=0.0 if one_epoch else self.warmup_epochs,
-            layer_decay=self.layer_decay,
-            backbone_lr_scale=self.backbone_lr_scale,
-            clip_norm=self.clip_norm,
-            ema_decay=self.ema_decay,
-            patience=self.patience,
-            accelerator=self.accelerator,
-            devices=self.devices,
-            strategy=self.strategy,
-            precision=self.precision,
-            compile=self.compile,
             seed=seed,
+            first_progress=before,
+            last_progress=after,
             verbose=self.verbose,
         )
 
@@ -466,11 +547,10 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         held_out: HeldOut | None,
     ) -> dict[str, str]:
         """Hash what a checkpoint must have in common with the fit that goes on from it."""
-        parameters = {
-            name: value
-            for name, value in self._parameters_in_use().items()
-            if name not in PARAMETERS_THAT_MAY_DIFFER
-        }
+        parameters = self.get_params(deep=False)
+        parameters |= self._recipe().get_params() | self._hardware().get_params()
+        for name in PARAMETERS_THAT_MAY_DIFFER:
+            parameters.pop(name, None)
         validation = "" if held_out is None else held_out.samples.fingerprint()
         return {
             "parameters": fingerprint(parameters),
@@ -484,7 +564,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
     # Predict -------------------------------------------------------------------------------------
 
     def _device(self) -> torch.device:
-        if self.accelerator == "cpu" or not torch.cuda.is_available():
+        if self._hardware().accelerator == "cpu" or not torch.cuda.is_available():
             return torch.device("cpu")
         return torch.device("cuda")
 
@@ -566,8 +646,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         return self.classes_[best], np.take_along_axis(proba, best, axis=1)
 
     def _searches(self) -> bool:
-        head = self.network_.head
-        return head.is_separable and self.taxonomy_.n_leaves >= _SEARCH_FROM
+        return self.network_.head.is_large
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted classifier to one ``.safetensors`` file; see :func:`load_model`.

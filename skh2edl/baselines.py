@@ -1,70 +1,28 @@
-"""The rivals with a softmax: each a head and its own few parameters."""
+"""The baselines with a softmax: each a head and its own few parameters."""
 
 from __future__ import annotations
 
-import inspect
+import os
 from numbers import Real
 from typing import Any, ClassVar
 
+import joblib
 import numpy as np
 import numpy.typing as npt
 
-from ._base import TreeClassifier
+from ._base import DEFAULT_L2, TreeClassifier
 from ._validation import Interval, StrOptions
-from .h2edl import H2EDLClassifier
 from .heads import SoftmaxHead, SoftmaxTreeHead, TreeHead
-from .penalties import L2_SHAPES
+from .recipe import Hardware, Recipe
 from .softmax_heads import HXEHead, SoftLabelHead
 from .taxonomy import Taxonomy
-
-
-class Baseline(TreeClassifier):
-    """Base of the rivals, which take every shared parameter as :class:`H2EDLClassifier` does.
-
-    A subclass names its own parameters in `_own_parameters`; the signature of its ``__init__``,
-    from which scikit-learn reads the parameters, is put together from them and the shared ones,
-    so that no default can differ between two methods.
-    """
-
-    _own_parameters: ClassVar[dict[str, Any]] = {}
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        main = inspect.signature(H2EDLClassifier.__init__).parameters
-        shared = [
-            parameter
-            for name, parameter in main.items()
-            if name == "self" or name in TreeClassifier._parameter_constraints
-        ]
-        own = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-            for name, default in cls._own_parameters.items()
-        ]
-        signature = inspect.Signature([*shared[:2], *own, *shared[2:]])
-
-        def __init__(self: Any, *args: Any, **parameters: Any) -> None:
-            bound = signature.bind(self, *args, **parameters)
-            bound.apply_defaults()
-            for name, value in list(bound.arguments.items())[1:]:
-                setattr(self, name, value)
-
-        __init__.__signature__ = signature  # type: ignore[attr-defined]
-        __init__.__qualname__ = f"{cls.__qualname__}.__init__"
-        cls.__init__ = __init__  # type: ignore[method-assign]
-
-    def _teaches(self, taxonomy: Taxonomy, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        teaches = super()._teaches(taxonomy, targets)
-        if getattr(self, "partial_labels", None) == "drop":
-            teaches &= taxonomy.leaf_stop[targets] - taxonomy.leaf_start[targets] == 1
-        return teaches
-
 
 PARTIAL_LABELS = {
     "partial_labels": [StrOptions({"marginal", "soft", "drop"})],
 }
 
 
-class FlatCEClassifier(Baseline):
+class FlatCEClassifier(TreeClassifier):
     """One softmax over the leaves, trained with cross-entropy (Flat-CE).
 
     Parameters
@@ -86,11 +44,65 @@ class FlatCEClassifier(Baseline):
     True
     """
 
-    _own_parameters: ClassVar[dict[str, Any]] = {"partial_labels": "marginal"}
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TreeClassifier._parameter_constraints,
         **PARTIAL_LABELS,
     }
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy | None = None,
+        *,
+        partial_labels: str = "marginal",
+        backbone: str | None = "resnet50",
+        weights: str | os.PathLike[str] | None = "pretrained",
+        finetune: str = "full",
+        image_size: int | tuple[int, int] | None = None,
+        on_bad_image: str = "error",
+        solver: str = "auto",
+        l2: float = DEFAULT_L2,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        max_epochs: int = 100,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        recipe: Recipe | None = None,
+        validation_fraction: float | None = 0.1,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        memory: str | joblib.Memory | None = None,
+        n_workers: int | None = None,
+        hardware: Hardware | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            taxonomy,
+            backbone=backbone,
+            weights=weights,
+            finetune=finetune,
+            image_size=image_size,
+            on_bad_image=on_bad_image,
+            solver=solver,
+            l2=l2,
+            tol=tol,
+            max_iter=max_iter,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            recipe=recipe,
+            validation_fraction=validation_fraction,
+            class_weight=class_weight,
+            warm_start=warm_start,
+            checkpoint_dir=checkpoint_dir,
+            memory=memory,
+            n_workers=n_workers,
+            hardware=hardware,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.partial_labels = partial_labels
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
@@ -98,15 +110,13 @@ class FlatCEClassifier(Baseline):
         return SoftmaxHead(taxonomy, n_features, self.partial_labels)
 
 
-class HierCEClassifier(Baseline):
+class HierCEClassifier(TreeClassifier):
     """One softmax for every branching node, multiplied down the tree (Hier-CE).
 
     Parameters
     ----------
     taxonomy : Taxonomy, default=None
         The tree; None makes a flat one of the labels.
-    l2_shape : {"uniform", "separation"}, default="uniform"
-        How the penalty falls on the rows of the read-out, as in :class:`H2EDLClassifier`.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
 
@@ -119,22 +129,13 @@ class HierCEClassifier(Baseline):
     True
     """
 
-    _own_parameters: ClassVar[dict[str, Any]] = {"l2_shape": "uniform"}
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **TreeClassifier._parameter_constraints,
-        "l2_shape": [StrOptions(set(L2_SHAPES))],
-    }
-
-    def _penalty(self) -> dict[str, Any]:
-        return super()._penalty() | {"l2_shape": self.l2_shape}
-
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
     ) -> TreeHead:
         return SoftmaxTreeHead(taxonomy, n_features)
 
 
-class HXEClassifier(Baseline):
+class HXEClassifier(TreeClassifier):
     """One softmax over the leaves whose loss counts upper decisions more (HXE).
 
     The loss is ``-exp(-a depth) log p(child | parent)``, added up over the decisions on the way
@@ -165,15 +166,68 @@ class HXEClassifier(Baseline):
     True
     """
 
-    _own_parameters: ClassVar[dict[str, Any]] = {
-        "depth_decay": 0.1,
-        "partial_labels": "marginal",
-    }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TreeClassifier._parameter_constraints,
         **PARTIAL_LABELS,
         "depth_decay": [Interval(Real, 0, None, closed="left")],
     }
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy | None = None,
+        *,
+        depth_decay: float = 0.1,
+        partial_labels: str = "marginal",
+        backbone: str | None = "resnet50",
+        weights: str | os.PathLike[str] | None = "pretrained",
+        finetune: str = "full",
+        image_size: int | tuple[int, int] | None = None,
+        on_bad_image: str = "error",
+        solver: str = "auto",
+        l2: float = DEFAULT_L2,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        max_epochs: int = 100,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        recipe: Recipe | None = None,
+        validation_fraction: float | None = 0.1,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        memory: str | joblib.Memory | None = None,
+        n_workers: int | None = None,
+        hardware: Hardware | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            taxonomy,
+            backbone=backbone,
+            weights=weights,
+            finetune=finetune,
+            image_size=image_size,
+            on_bad_image=on_bad_image,
+            solver=solver,
+            l2=l2,
+            tol=tol,
+            max_iter=max_iter,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            recipe=recipe,
+            validation_fraction=validation_fraction,
+            class_weight=class_weight,
+            warm_start=warm_start,
+            checkpoint_dir=checkpoint_dir,
+            memory=memory,
+            n_workers=n_workers,
+            hardware=hardware,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.depth_decay = depth_decay
+        self.partial_labels = partial_labels
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
@@ -186,7 +240,7 @@ class HXEClassifier(Baseline):
         )
 
 
-class SoftLabelClassifier(Baseline):
+class SoftLabelClassifier(TreeClassifier):
     """One softmax over the leaves, trained on labels softened by the tree.
 
     The target is ``q(leaf) ∝ exp(-b h / H)``, with h the height of the lowest common ancestor of
@@ -219,15 +273,68 @@ class SoftLabelClassifier(Baseline):
     True
     """
 
-    _own_parameters: ClassVar[dict[str, Any]] = {
-        "sharpness": 10.0,
-        "partial_labels": "marginal",
-    }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TreeClassifier._parameter_constraints,
         **PARTIAL_LABELS,
         "sharpness": [Interval(Real, 0, None, closed="neither")],
     }
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy | None = None,
+        *,
+        sharpness: float = 10.0,
+        partial_labels: str = "marginal",
+        backbone: str | None = "resnet50",
+        weights: str | os.PathLike[str] | None = "pretrained",
+        finetune: str = "full",
+        image_size: int | tuple[int, int] | None = None,
+        on_bad_image: str = "error",
+        solver: str = "auto",
+        l2: float = DEFAULT_L2,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        max_epochs: int = 100,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        recipe: Recipe | None = None,
+        validation_fraction: float | None = 0.1,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        memory: str | joblib.Memory | None = None,
+        n_workers: int | None = None,
+        hardware: Hardware | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            taxonomy,
+            backbone=backbone,
+            weights=weights,
+            finetune=finetune,
+            image_size=image_size,
+            on_bad_image=on_bad_image,
+            solver=solver,
+            l2=l2,
+            tol=tol,
+            max_iter=max_iter,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            recipe=recipe,
+            validation_fraction=validation_fraction,
+            class_weight=class_weight,
+            warm_start=warm_start,
+            checkpoint_dir=checkpoint_dir,
+            memory=memory,
+            n_workers=n_workers,
+            hardware=hardware,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.sharpness = sharpness
+        self.partial_labels = partial_labels
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]

@@ -32,14 +32,12 @@ _FORMAT = 1
 _JOB = "job.json"
 # Where and how fast an estimator computes; a restart may be elsewhere.
 _NOT_IN_ANSWERS = {
-    "accelerator",
     "checkpoint_dir",
-    "devices",
+    "hardware",
     "history_",
     "memory",
     "n_workers",
     "on_bad_image",
-    "strategy",
     "verbose",
 }
 

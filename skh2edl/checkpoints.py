@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-_FORMAT = 2
+_FORMAT = 3
 
 # What does not change the result of a fit: a run may be resumed with other values of these.
 PARAMETERS_THAT_MAY_DIFFER = {
@@ -26,11 +26,10 @@ PARAMETERS_THAT_MAY_DIFFER = {
     "accelerator",
     "devices",
     "strategy",
-    # Of a quasi-Newton fit, which has no checkpoints.
+    "recipe",  # their own parameters count, one by one
+    "hardware",
+    # Of a fit on fixed features, which has no checkpoints.
     "l2",
-    "l2_shape",
-    "l2_metric",
-    "l2_relaxation",
     "tol",
     "max_iter",
 }

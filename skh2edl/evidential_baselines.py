@@ -1,70 +1,110 @@
-"""The evidential rivals: each a head and its own few parameters."""
+"""The evidential baselines: each a head and its own few parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
+import joblib
 import numpy as np
 import numpy.typing as npt
 
-from ._base import TreeClassifier
+from ._base import DEFAULT_L2, TreeClassifier
 from ._validation import Interval
-from .baselines import PARTIAL_LABELS, Baseline
+from .baselines import PARTIAL_LABELS
 from .flat_heads import FlatEDLHead, HENNHead, IEDLHead, REDLHead
-from .h2edl import H2EDLClassifier
+from .h2edl import (
+    EVIDENCE_SCALE,
+    INITIAL_VACUITY,
+    KL_RAMP,
+    KL_WEIGHT,
+    H2EDLClassifier,
+    evidence_options,
+)
 from .heads import TreeHead
+from .recipe import Hardware, Recipe
 from .taxonomy import Taxonomy
 
-_PRIOR_AND_RISK = {
-    "prior": "uniform",
-    "prior_weight": "children",
-    "base_rate_power": 1.0,
-    "base_rate_smoothing": 1.0,
-    "risk": "squared",
-    "leaf_weight": 0.0,
-}
+
+def _rules_of_h2edl(*names: str) -> dict[str, list[Any]]:
+    """Return H2EDL's constraints of some parameters."""
+    return {name: H2EDLClassifier._parameter_constraints[name] for name in names}
 
 
-def _rules_of_h2edl(names: Iterable[str]) -> dict[str, list[Any]]:
-    """Return H2EDL's constraints of some parameters; without a preset, None is no value."""
-    rules = H2EDLClassifier._parameter_constraints
-    return {name: [rule for rule in rules[name] if rule is not None] for name in names}
+class EvidentialBaseline(TreeClassifier):
+    """Base of the evidential baselines: how logits become evidence, and `predict_opinion`.
 
-
-class EvidentialBaseline(Baseline):
-    """Base of the evidential rivals: how read-outs become evidence, and `predict_opinion`.
-
-    The defaults are the published ones; what H2EDL may tune, they may tune too. Their risks are
-    bounded or grow slowly, so on fixed features they want a smaller `l2` than a log-likelihood.
+    How evidence starts, grows and is regularised is the same for them as for H2EDL.
     """
 
-    _own_parameters: ClassVar[dict[str, Any]] = {
-        "evidence": "softplus",
-        "evidence_scale": 1.0,
-        "kl_weight": 1.0,
-        "kl_annealing_epochs": 10,
-        "kl_per_child": False,
-        "initial_bias": -2.0,
-    }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TreeClassifier._parameter_constraints,
-        **_rules_of_h2edl(_own_parameters),
+        **_rules_of_h2edl("evidence", "evidence_scale", "initial_vacuity", "kl_weight", "kl_ramp"),
     }
 
-    def _evidence_options(self) -> dict[str, Any]:
-        """Return what every evidential head takes."""
-        learn = self.evidence_scale == "learn"
-        return {
-            "evidence": self.evidence,
-            "evidence_scale": 1.0 if learn else self.evidence_scale,
-            "learn_evidence_scale": learn,
-            "kl_weight": self.kl_weight,
-            "kl_annealing_epochs": self.kl_annealing_epochs,
-            "kl_per_child": self.kl_per_child,
-            "initial_bias": self.initial_bias,
-        }
+    def __init__(
+        self,
+        taxonomy: Taxonomy | None = None,
+        *,
+        evidence: str = "softplus",
+        evidence_scale: float | str = EVIDENCE_SCALE,
+        initial_vacuity: float = INITIAL_VACUITY,
+        kl_weight: float = KL_WEIGHT,
+        kl_ramp: float = KL_RAMP,
+        backbone: str | None = "resnet50",
+        weights: str | os.PathLike[str] | None = "pretrained",
+        finetune: str = "full",
+        image_size: int | tuple[int, int] | None = None,
+        on_bad_image: str = "error",
+        solver: str = "auto",
+        l2: float = DEFAULT_L2,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        max_epochs: int = 100,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        recipe: Recipe | None = None,
+        validation_fraction: float | None = 0.1,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        memory: str | joblib.Memory | None = None,
+        n_workers: int | None = None,
+        hardware: Hardware | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            taxonomy,
+            backbone=backbone,
+            weights=weights,
+            finetune=finetune,
+            image_size=image_size,
+            on_bad_image=on_bad_image,
+            solver=solver,
+            l2=l2,
+            tol=tol,
+            max_iter=max_iter,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            recipe=recipe,
+            validation_fraction=validation_fraction,
+            class_weight=class_weight,
+            warm_start=warm_start,
+            checkpoint_dir=checkpoint_dir,
+            memory=memory,
+            n_workers=n_workers,
+            hardware=hardware,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.evidence = evidence
+        self.evidence_scale = evidence_scale
+        self.initial_vacuity = initial_vacuity
+        self.kl_weight = kl_weight
+        self.kl_ramp = kl_ramp
 
     def _masses(self, X: Any) -> npt.NDArray[Any]:
         """Return the belief in leaves in tree order, in groups if there are, and the vacuity."""
@@ -102,24 +142,20 @@ class FlatEDLClassifier(EvidentialBaseline):
     ----------
     taxonomy : Taxonomy, default=None
         The tree; None makes a flat one of the labels.
-    evidence : {"softplus", "softplus_squared", "exp"}, default="softplus"
-        How evidence grows with the read-out.
-    evidence_scale : float or "learn", default=1.0
+    evidence : {"softplus", "relu", "exp"}, default="softplus"
+        How evidence grows with the logit.
+    evidence_scale : float or "learn", default=30.0
         Factor of the evidence.
-    kl_weight : float, default=1.0
-        Weight of the divergence that takes evidence for wrong leaves away.
-    kl_annealing_epochs : float, default=10
-        Epochs over which that weight rises from 0; a quasi-Newton fit uses the full weight.
-    kl_per_child : bool, default=False
-        Whether that weight is divided by the number of leaves.
-    initial_bias : float, default=-2.0
-        Bias of the read-out at the start.
-    prior : {"uniform", "inverse_frequency"}, default="uniform"
-        Base rates: equal for all leaves, or larger for rarer ones.
+    initial_vacuity : float, default=0.5
+        Vacuity before training, which sets the initial biases.
+    kl_weight : float, default=0.01
+        Full weight of the KL regulariser, which takes evidence for wrong leaves away.
+    kl_ramp : float, default=0.5
+        Fraction of the training over which that weight rises from 0.
+    base_rate_power, base_rate_smoothing : float, default=0.0 and 1.0
+        The base rate of a leaf is proportional to ``(count + smoothing) ** -power``; 0 is uniform.
     prior_weight : float or "children", default="children"
         Weight W of the prior: a number, or the number of leaves.
-    base_rate_power, base_rate_smoothing : float, default=1.0 and 1.0
-        The inverse-frequency base rate is proportional to ``(count + smoothing) ** -power``.
     risk : {"squared", "log", "digamma", "none"}, default="squared"
         The evidential risk.
     leaf_weight : float, default=0.0
@@ -129,11 +165,6 @@ class FlatEDLClassifier(EvidentialBaseline):
         nothing.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
-
-    Notes
-    -----
-    On fixed features choose `l2` by cross-validation: the shared default suits a log-likelihood
-    and is too strong for this risk, which leaves the model under-confident.
 
     References
     ----------
@@ -153,31 +184,103 @@ class FlatEDLClassifier(EvidentialBaseline):
     True
     """
 
-    _own_parameters: ClassVar[dict[str, Any]] = {
-        **EvidentialBaseline._own_parameters,
-        **_PRIOR_AND_RISK,
-        "partial_labels": "marginal",
-    }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **EvidentialBaseline._parameter_constraints,
         **PARTIAL_LABELS,
-        **_rules_of_h2edl(_PRIOR_AND_RISK),
+        **_rules_of_h2edl(
+            "base_rate_power", "base_rate_smoothing", "prior_weight", "risk", "leaf_weight"
+        ),
     }
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy | None = None,
+        *,
+        evidence: str = "softplus",
+        evidence_scale: float | str = EVIDENCE_SCALE,
+        initial_vacuity: float = INITIAL_VACUITY,
+        kl_weight: float = KL_WEIGHT,
+        kl_ramp: float = KL_RAMP,
+        base_rate_power: float = 0.0,
+        base_rate_smoothing: float = 1.0,
+        prior_weight: float | str = "children",
+        risk: str = "squared",
+        leaf_weight: float = 0.0,
+        partial_labels: str = "marginal",
+        backbone: str | None = "resnet50",
+        weights: str | os.PathLike[str] | None = "pretrained",
+        finetune: str = "full",
+        image_size: int | tuple[int, int] | None = None,
+        on_bad_image: str = "error",
+        solver: str = "auto",
+        l2: float = DEFAULT_L2,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        max_epochs: int = 100,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        recipe: Recipe | None = None,
+        validation_fraction: float | None = 0.1,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        memory: str | joblib.Memory | None = None,
+        n_workers: int | None = None,
+        hardware: Hardware | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            taxonomy,
+            evidence=evidence,
+            evidence_scale=evidence_scale,
+            initial_vacuity=initial_vacuity,
+            kl_weight=kl_weight,
+            kl_ramp=kl_ramp,
+            backbone=backbone,
+            weights=weights,
+            finetune=finetune,
+            image_size=image_size,
+            on_bad_image=on_bad_image,
+            solver=solver,
+            l2=l2,
+            tol=tol,
+            max_iter=max_iter,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            recipe=recipe,
+            validation_fraction=validation_fraction,
+            class_weight=class_weight,
+            warm_start=warm_start,
+            checkpoint_dir=checkpoint_dir,
+            memory=memory,
+            n_workers=n_workers,
+            hardware=hardware,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.base_rate_power = base_rate_power
+        self.base_rate_smoothing = base_rate_smoothing
+        self.prior_weight = prior_weight
+        self.risk = risk
+        self.leaf_weight = leaf_weight
+        self.partial_labels = partial_labels
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
     ) -> TreeHead:
-        power = 0.0 if self.prior == "uniform" else self.base_rate_power
-        rarity = (label_weight[taxonomy.leaf_nodes] + self.base_rate_smoothing) ** -power
+        counts = label_weight[taxonomy.leaf_nodes] + self.base_rate_smoothing
+        rarity = counts**-self.base_rate_power
         return FlatEDLHead(
             taxonomy,
             n_features,
             base_rate=rarity / rarity.sum(),
-            prior_weight=None if self.prior_weight == "children" else self.prior_weight,
+            prior_weight=None if isinstance(self.prior_weight, str) else self.prior_weight,
             risk=self.risk,
             leaf_weight=self.leaf_weight,
             partial_labels=self.partial_labels,
-            **self._evidence_options(),
+            **evidence_options(self),
         )
 
     def _unknown_leaf_probability(self) -> npt.NDArray[np.float64]:
@@ -194,7 +297,7 @@ class IEDLClassifier(EvidentialBaseline):
     ----------
     taxonomy : Taxonomy, default=None
         The tree; None makes a flat one of the labels.
-    evidence, evidence_scale, kl_weight, kl_annealing_epochs, kl_per_child, initial_bias
+    evidence, evidence_scale, initial_vacuity, kl_weight, kl_ramp
         As in :class:`FlatEDLClassifier`, with the same defaults.
     fisher_weight : float, default=None
         Weight c of the log determinant of the Fisher information; None means
@@ -205,11 +308,6 @@ class IEDLClassifier(EvidentialBaseline):
         nothing.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
-
-    Notes
-    -----
-    On fixed features choose `l2` by cross-validation: the shared default suits a log-likelihood
-    and is too strong for this risk, which leaves the model under-confident.
 
     References
     ----------
@@ -225,16 +323,78 @@ class IEDLClassifier(EvidentialBaseline):
     True
     """
 
-    _own_parameters: ClassVar[dict[str, Any]] = {
-        **EvidentialBaseline._own_parameters,
-        "fisher_weight": None,
-        "partial_labels": "marginal",
-    }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **EvidentialBaseline._parameter_constraints,
         **PARTIAL_LABELS,
         "fisher_weight": [Interval(Real, 0, None, closed="left"), None],
     }
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy | None = None,
+        *,
+        evidence: str = "softplus",
+        evidence_scale: float | str = EVIDENCE_SCALE,
+        initial_vacuity: float = INITIAL_VACUITY,
+        kl_weight: float = KL_WEIGHT,
+        kl_ramp: float = KL_RAMP,
+        fisher_weight: float | None = None,
+        partial_labels: str = "marginal",
+        backbone: str | None = "resnet50",
+        weights: str | os.PathLike[str] | None = "pretrained",
+        finetune: str = "full",
+        image_size: int | tuple[int, int] | None = None,
+        on_bad_image: str = "error",
+        solver: str = "auto",
+        l2: float = DEFAULT_L2,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        max_epochs: int = 100,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        recipe: Recipe | None = None,
+        validation_fraction: float | None = 0.1,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        memory: str | joblib.Memory | None = None,
+        n_workers: int | None = None,
+        hardware: Hardware | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            taxonomy,
+            evidence=evidence,
+            evidence_scale=evidence_scale,
+            initial_vacuity=initial_vacuity,
+            kl_weight=kl_weight,
+            kl_ramp=kl_ramp,
+            backbone=backbone,
+            weights=weights,
+            finetune=finetune,
+            image_size=image_size,
+            on_bad_image=on_bad_image,
+            solver=solver,
+            l2=l2,
+            tol=tol,
+            max_iter=max_iter,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            recipe=recipe,
+            validation_fraction=validation_fraction,
+            class_weight=class_weight,
+            warm_start=warm_start,
+            checkpoint_dir=checkpoint_dir,
+            memory=memory,
+            n_workers=n_workers,
+            hardware=hardware,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.fisher_weight = fisher_weight
+        self.partial_labels = partial_labels
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
@@ -244,7 +404,7 @@ class IEDLClassifier(EvidentialBaseline):
             n_features,
             fisher_weight=self.fisher_weight,
             partial_labels=self.partial_labels,
-            **self._evidence_options(),
+            **evidence_options(self),
         )
 
 
@@ -255,7 +415,7 @@ class REDLClassifier(EvidentialBaseline):
     ----------
     taxonomy : Taxonomy, default=None
         The tree; None makes a flat one of the labels.
-    evidence, evidence_scale, kl_weight, kl_annealing_epochs, kl_per_child, initial_bias
+    evidence, evidence_scale, initial_vacuity, kl_weight, kl_ramp
         As in :class:`FlatEDLClassifier`, with the same defaults.
     relaxation : float, default=1.0
         λ₁, the weight of the evidence for other leaves in the probability of one.
@@ -266,11 +426,6 @@ class REDLClassifier(EvidentialBaseline):
         nothing.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
-
-    Notes
-    -----
-    On fixed features choose `l2` by cross-validation: the shared default suits a log-likelihood
-    and is too strong for this risk, which leaves the model under-confident.
 
     References
     ----------
@@ -286,18 +441,81 @@ class REDLClassifier(EvidentialBaseline):
     True
     """
 
-    _own_parameters: ClassVar[dict[str, Any]] = {
-        **EvidentialBaseline._own_parameters,
-        "relaxation": 1.0,
-        "leaf_prior": 0.1,
-        "partial_labels": "marginal",
-    }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **EvidentialBaseline._parameter_constraints,
         **PARTIAL_LABELS,
         "relaxation": [Interval(Real, 0, None, closed="neither")],
         "leaf_prior": [Interval(Real, 0, None, closed="neither")],
     }
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy | None = None,
+        *,
+        evidence: str = "softplus",
+        evidence_scale: float | str = EVIDENCE_SCALE,
+        initial_vacuity: float = INITIAL_VACUITY,
+        kl_weight: float = KL_WEIGHT,
+        kl_ramp: float = KL_RAMP,
+        relaxation: float = 1.0,
+        leaf_prior: float = 0.1,
+        partial_labels: str = "marginal",
+        backbone: str | None = "resnet50",
+        weights: str | os.PathLike[str] | None = "pretrained",
+        finetune: str = "full",
+        image_size: int | tuple[int, int] | None = None,
+        on_bad_image: str = "error",
+        solver: str = "auto",
+        l2: float = DEFAULT_L2,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        max_epochs: int = 100,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        recipe: Recipe | None = None,
+        validation_fraction: float | None = 0.1,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        memory: str | joblib.Memory | None = None,
+        n_workers: int | None = None,
+        hardware: Hardware | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            taxonomy,
+            evidence=evidence,
+            evidence_scale=evidence_scale,
+            initial_vacuity=initial_vacuity,
+            kl_weight=kl_weight,
+            kl_ramp=kl_ramp,
+            backbone=backbone,
+            weights=weights,
+            finetune=finetune,
+            image_size=image_size,
+            on_bad_image=on_bad_image,
+            solver=solver,
+            l2=l2,
+            tol=tol,
+            max_iter=max_iter,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            recipe=recipe,
+            validation_fraction=validation_fraction,
+            class_weight=class_weight,
+            warm_start=warm_start,
+            checkpoint_dir=checkpoint_dir,
+            memory=memory,
+            n_workers=n_workers,
+            hardware=hardware,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.relaxation = relaxation
+        self.leaf_prior = leaf_prior
+        self.partial_labels = partial_labels
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
@@ -308,7 +526,7 @@ class REDLClassifier(EvidentialBaseline):
             relaxation=self.relaxation,
             leaf_prior=self.leaf_prior,
             partial_labels=self.partial_labels,
-            **self._evidence_options(),
+            **evidence_options(self),
         )
 
 
@@ -321,7 +539,7 @@ class HENNClassifier(EvidentialBaseline):
     ----------
     taxonomy : Taxonomy, default=None
         The tree; None makes a flat one of the labels.
-    evidence, evidence_scale, kl_weight, kl_annealing_epochs, kl_per_child, initial_bias
+    evidence, evidence_scale, initial_vacuity, kl_weight, kl_ramp
         As in :class:`FlatEDLClassifier`, with the same defaults.
     group_level : str or int, default=None
         Name or depth of the level whose nodes are the groups; None means the first level that
@@ -333,11 +551,6 @@ class HENNClassifier(EvidentialBaseline):
     ----------
     groups_ : list
         Labels of the groups.
-
-    Notes
-    -----
-    On fixed features choose `l2` by cross-validation: the shared default suits a log-likelihood
-    and is too strong for this risk, which leaves the model under-confident.
 
     References
     ----------
@@ -362,14 +575,75 @@ class HENNClassifier(EvidentialBaseline):
     True
     """
 
-    _own_parameters: ClassVar[dict[str, Any]] = {
-        **EvidentialBaseline._own_parameters,
-        "group_level": None,
-    }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **EvidentialBaseline._parameter_constraints,
         "group_level": [str, Interval(Integral, 1, None, closed="left"), None],
     }
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy | None = None,
+        *,
+        evidence: str = "softplus",
+        evidence_scale: float | str = EVIDENCE_SCALE,
+        initial_vacuity: float = INITIAL_VACUITY,
+        kl_weight: float = KL_WEIGHT,
+        kl_ramp: float = KL_RAMP,
+        group_level: str | int | None = None,
+        backbone: str | None = "resnet50",
+        weights: str | os.PathLike[str] | None = "pretrained",
+        finetune: str = "full",
+        image_size: int | tuple[int, int] | None = None,
+        on_bad_image: str = "error",
+        solver: str = "auto",
+        l2: float = DEFAULT_L2,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        max_epochs: int = 100,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        recipe: Recipe | None = None,
+        validation_fraction: float | None = 0.1,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        memory: str | joblib.Memory | None = None,
+        n_workers: int | None = None,
+        hardware: Hardware | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            taxonomy,
+            evidence=evidence,
+            evidence_scale=evidence_scale,
+            initial_vacuity=initial_vacuity,
+            kl_weight=kl_weight,
+            kl_ramp=kl_ramp,
+            backbone=backbone,
+            weights=weights,
+            finetune=finetune,
+            image_size=image_size,
+            on_bad_image=on_bad_image,
+            solver=solver,
+            l2=l2,
+            tol=tol,
+            max_iter=max_iter,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            recipe=recipe,
+            validation_fraction=validation_fraction,
+            class_weight=class_weight,
+            warm_start=warm_start,
+            checkpoint_dir=checkpoint_dir,
+            memory=memory,
+            n_workers=n_workers,
+            hardware=hardware,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.group_level = group_level
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
@@ -378,7 +652,7 @@ class HENNClassifier(EvidentialBaseline):
             taxonomy,
             n_features,
             group_nodes=_group_nodes(taxonomy, self.group_level),
-            **self._evidence_options(),
+            **evidence_options(self),
         )
 
     @property

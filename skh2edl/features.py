@@ -17,8 +17,8 @@ from ._validation import Interval, StrOptions
 from .backbones import create_backbone
 from .feature_cache import frozen_features
 from .images import image_source, make_transform
+from .recipe import resolve_precision
 from .samples import ImageSamples
-from .training import resolve_precision
 
 
 class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):

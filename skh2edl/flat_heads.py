@@ -84,7 +84,7 @@ class FlatOpinionHead(EvidentialHead):
         partial_labels: str = "marginal",
         **options: Any,
     ) -> None:
-        super().__init__(taxonomy, n_features, taxonomy.n_leaves, **options)
+        super().__init__(taxonomy, n_features, prior, **options)
         self.register_buffer("prior", torch.tensor(prior, dtype=torch.float32))
         self.partial_labels = partial_labels
 
@@ -94,7 +94,7 @@ class FlatOpinionHead(EvidentialHead):
 
     def evidence(self, features: Tensor) -> Tensor:
         """Return the evidence for every leaf in tree order: (n, n_leaves)."""
-        return self.to_evidence(self.read_out(features))
+        return self.to_evidence(self.logits(features))
 
     def opinion(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return the belief in every leaf and the vacuity: (n, n_leaves) and (n,)."""
@@ -117,7 +117,7 @@ class FlatOpinionHead(EvidentialHead):
         """Return the method's risk of each sample."""
         raise NotImplementedError
 
-    def loss(self, features: Tensor, targets: LeafRanges, epochs_done: float) -> Tensor:
+    def loss(self, features: Tensor, targets: LeafRanges, progress: float) -> Tensor:
         """Return the loss of each sample."""
         evidence = self.evidence(features)
         n_leaves = evidence.shape[1]
@@ -128,13 +128,13 @@ class FlatOpinionHead(EvidentialHead):
         stop = torch.where(silent, targets.start + 1, targets.stop)
         inside = replace(targets, stop=stop).inside(n_leaves)
         loss = self.risk_of(self._cells(evidence, inside))
-        kl_weight = self.kl_weight_after(epochs_done)
+        kl_weight = self.kl_weight_at(progress)
         if kl_weight > 0:
             prior = self.prior.expand_as(evidence)
-            divergence = losses.dirichlet_divergence(
+            divergence = losses.dirichlet_kl(
                 torch.where(inside, prior, evidence + prior), prior, _row_sum
             )
-            loss = loss + kl_weight / (n_leaves if self.kl_per_child else 1) * divergence
+            loss = loss + kl_weight * divergence
         return loss.masked_fill(silent, 0.0)
 
     def _cells(self, evidence: Tensor, inside: Tensor) -> Cells:
@@ -340,7 +340,8 @@ class HENNHead(EvidentialHead):
                 f"positions {list(zip(start.tolist(), stop.tolist(), strict=True))[:5]}. Give the "
                 "nodes of one level."
             )
-        super().__init__(taxonomy, n_features, taxonomy.n_leaves + start.size, **options)
+        # A group's evidence has no prior of its own; it starts with as much as a leaf's.
+        super().__init__(taxonomy, n_features, np.ones(taxonomy.n_leaves + start.size), **options)
         buffers = {
             "group": np.repeat(np.arange(start.size), stop - start),
             "group_start": start,
@@ -356,7 +357,7 @@ class HENNHead(EvidentialHead):
 
     def evidence(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return the evidence for leaves and for groups: (n, n_leaves) and (n, n_groups)."""
-        evidence = self.to_evidence(self.read_out(features))
+        evidence = self.to_evidence(self.logits(features))
         leaves, groups = evidence.tensor_split([len(self.group)], dim=1)
         # A group of one leaf says what its leaf says.
         return leaves, groups * (self.group_stop - self.group_start > 1)
@@ -386,7 +387,7 @@ class HENNHead(EvidentialHead):
         share = (beta.log() - within.log())[:, self.group]
         return alpha.log() + share - beta.sum(1, keepdim=True).log()
 
-    def loss(self, features: Tensor, targets: LeafRanges, epochs_done: float) -> Tensor:
+    def loss(self, features: Tensor, targets: LeafRanges, progress: float) -> Tensor:
         """Return the loss of each sample."""
         leaves, groups = self.evidence(features)
         alpha = leaves + 1
@@ -408,21 +409,21 @@ class HENNHead(EvidentialHead):
             + torch.digamma(of_group)
             - torch.digamma(of_label)
         ).squeeze(1)
-        kl_weight = self.kl_weight_after(epochs_done)
+        kl_weight = self.kl_weight_at(progress)
         if kl_weight > 0:
             names_groups = (group_inside.any(1) & (targets.stop - targets.start > 1))[:, None]
             kept_alpha = torch.where(inside & ~names_groups, 1.0, alpha)
             kept_groups = torch.where(group_inside & names_groups, 0.0, groups)
             divergence = self._divergence(kept_alpha, kept_groups)
-            loss = loss + kl_weight / (len(self.group) if self.kl_per_child else 1) * divergence
+            loss = loss + kl_weight * divergence
         return loss.masked_fill(targets.stop - targets.start == len(self.group), 0.0)
 
     def _divergence(self, alpha: Tensor, groups: Tensor) -> Tensor:
         """Divergence of the grouped Dirichlet from its prior: of the groups, and within each."""
         within = self._group_sum(alpha)
         ones = torch.ones_like(alpha)
-        of_groups = losses.dirichlet_divergence(within + groups, self._group_sum(ones), _row_sum)
-        return of_groups + _row_sum(losses.dirichlet_divergence(alpha, ones, self._group_sum))
+        of_groups = losses.dirichlet_kl(within + groups, self._group_sum(ones), _row_sum)
+        return of_groups + _row_sum(losses.dirichlet_kl(alpha, ones, self._group_sum))
 
     def _group_sum(self, values: Tensor) -> Tensor:
         total = values.new_zeros(len(self.group_start), values.shape[0])

@@ -1,4 +1,4 @@
-"""One small module a method: feature -> parameters, loss, leaf log-probability.
+"""What every method is: one small module from a feature to a loss and leaf log-probabilities.
 
 Heads compute in float32 whatever the backbone's precision (float64 if they are given that),
 because in half precision the variance of an opinion vanishes.
@@ -17,12 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from . import losses
-from .evidence_functions import EVIDENCE_FUNCTIONS as EVIDENCE_FUNCTIONS
+from .evidence_functions import EVIDENCE_FUNCTIONS, LOGIT_OF_EVIDENCE
 from .layouts import Block, Paths
 from .node_read_out import read_block
 from .path_read_out import read_paths
 from .segments import TreeSegments, without_autocast
 from .taxonomy import Taxonomy
+
+# From so many leaves on, a step evaluates only the weights on the batch's paths, and predictions
+# search: a dense layer over all decisions would take most of the time and memory.
+LARGE_TREE = 20_000
 
 
 @dataclass(frozen=True)
@@ -34,9 +38,9 @@ class LeafRanges:
     start, stop : Tensor of shape (n,)
         The leaves ``start:stop`` of each label.
     partial : Tensor of shape (n_partial,)
-        Rows of the labels that have several leaves.
+        Positions in the batch of the labels that have several leaves.
     decision : Tensor of shape (n_partial,)
-        Last decision on the way to those labels, -1 for the root.
+        Last decision on the path to those labels, -1 for the root.
     """
 
     start: Tensor
@@ -65,14 +69,14 @@ class LeafRanges:
 
 
 class Targets(Protocol):
-    """What a head makes of target nodes: `Ways`, `Paths`, `LeafRanges` or its own."""
+    """What a head makes of target nodes: `Paths`, `LeafRanges` or its own."""
 
     def to(self, device: torch.device) -> Targets:
         """Return the same on another device."""
 
 
 class TreeHead(nn.Module):
-    """What every method has: a linear read-out of the feature, a loss, leaf log-probabilities.
+    """What every method has: a linear layer over the feature, a loss, leaf log-probabilities.
 
     Parameters
     ----------
@@ -81,15 +85,15 @@ class TreeHead(nn.Module):
     n_features : int
         Length of the feature.
     n_outputs : int
-        Rows of the read-out.
+        Outputs of the linear layer.
 
     Attributes
     ----------
     is_separable : bool
-        Whether each node can be read without the others, as `search_leaves` does.
+        Whether each node can be evaluated without the others, as `search_leaves` does.
     sparse_gradient : bool
-        Whether :meth:`path_logits` gives the weight a gradient of the rows it read alone, which
-        takes an optimiser made for that.
+        Whether :meth:`path_logits` gives the weight a sparse gradient, which takes an optimiser
+        made for that.
     """
 
     is_separable = False
@@ -105,35 +109,40 @@ class TreeHead(nn.Module):
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 
-    def read_out(self, features: Tensor) -> Tensor:
-        """Return the logits, in the precision of the head whatever surrounds it."""
+    @property
+    def is_large(self) -> bool:
+        """Whether only the weights on the batch's paths are evaluated."""
+        return self.is_separable and self.segments.taxonomy.n_leaves >= LARGE_TREE
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return all outputs of the linear layer, in the precision of the head: (n, n_outputs)."""
         with without_autocast(features):
             return self.linear(features.to(self.linear.weight.dtype))
 
     def path_logits(self, features: Tensor, paths: Paths) -> Tensor:
-        """Return the logits of the decisions on the ways to the labels: (n_entries,).
-
-        In a large tree only the rows of those decisions are read, and only they get a gradient.
+        """Return the logits of the decisions on the paths to the labels: (n_entries,).
 
         Parameters
         ----------
         features : Tensor of shape (n, n_features)
-            What the backbone says of each sample.
+            Output of the backbone.
         paths : Paths
-            The ways.
+            The paths.
         """
+        if not self.is_large:
+            return paths.gather(self.logits(features))
         weight, bias = self.linear.weight, self.linear.bias
         with without_autocast(features):
             own = features.to(weight.dtype)
             return read_paths(own, weight, bias, paths, self.sparse_gradient)
 
     def block_logits(self, features: Tensor, block: Block, wanted: Tensor | None = None) -> Tensor:
-        """Return the logits of some decisions for all samples: (n_rows, n).
+        """Return the logits of some decisions for all samples: (n_block, n).
 
         Parameters
         ----------
         features : Tensor of shape (n, n_features)
-            What the backbone says of each sample.
+            Output of the backbone.
         block : Block
             The decisions.
         wanted : Tensor of bool of shape (n_nodes, n), default=None
@@ -154,17 +163,17 @@ class TreeHead(nn.Module):
         """
         return self.segments.paths(targets)
 
-    def loss(self, features: Tensor, targets: Any, epochs_done: float) -> Tensor:
+    def loss(self, features: Tensor, targets: Any, progress: float) -> Tensor:
         """Return the loss of each sample.
 
         Parameters
         ----------
         features : Tensor of shape (n, n_features)
-            What the backbone says of each sample.
+            Output of the backbone.
         targets : Targets
             What :meth:`prepare` made of the target nodes.
-        epochs_done : float
-            Epochs trained so far, for weights that rise.
+        progress : float
+            Fraction of the training that is done, for weights that rise.
         """
         raise NotImplementedError
 
@@ -172,16 +181,8 @@ class TreeHead(nn.Module):
         """Return log P of each leaf in tree order: (n, n_leaves)."""
         raise NotImplementedError
 
-    def common_bias(self) -> Tensor:
-        """Mark the biases that together raise what is read of every leaf alike: (n_outputs,)."""
-        return torch.ones_like(self.linear.bias)
-
-    def choices(self) -> dict[str, str]:
-        """Return what a preset chose of how the head predicts, which no weight shows."""
-        return {}
-
     def supervise(self, label_weight: np.ndarray) -> None:
-        """Take note of the labels of further training, for heads that know what they were taught.
+        """Record the labels of further training, in heads that know which nodes were supervised.
 
         Parameters
         ----------
@@ -212,13 +213,13 @@ class SoftmaxHead(TreeHead):
 
     def leaf_log_probability(self, features: Tensor) -> Tensor:
         """Return log P of each leaf in tree order: (n, n_leaves)."""
-        return self.read_out(features).log_softmax(-1)
+        return self.logits(features).log_softmax(-1)
 
     def prepare(self, targets: npt.ArrayLike) -> LeafRanges:
         """Turn target nodes into ranges of leaves."""
         return LeafRanges.of(self.segments.taxonomy, targets)
 
-    def loss(self, features: Tensor, targets: LeafRanges, epochs_done: float) -> Tensor:
+    def loss(self, features: Tensor, targets: LeafRanges, progress: float) -> Tensor:
         """Return the loss of each sample."""
         log_leaves = self.leaf_log_probability(features)
 
@@ -279,7 +280,7 @@ class SoftmaxTreeHead(TreeHead):
 
     def leaf_log_probability(self, features: Tensor) -> Tensor:
         """Return log P of each leaf in tree order: (n, n_leaves)."""
-        return self.segments.sum_to_leaves(self.segments.log_softmax(self.read_out(features)))
+        return self.segments.sum_to_leaves(self.segments.log_softmax(self.logits(features)))
 
     def shares_of(
         self, features: Tensor, block: Block, wanted: Tensor | None = None
@@ -291,14 +292,14 @@ class SoftmaxTreeHead(TreeHead):
         """Return the shares, which are logs already."""
         return share
 
-    def loss(self, features: Tensor, paths: Paths, epochs_done: float) -> Tensor:
+    def loss(self, features: Tensor, paths: Paths, progress: float) -> Tensor:
         """Return the loss of each sample."""
         log_conditional = paths.log_softmax(self.path_logits(features, paths))
         return -paths.sample_sum(log_conditional.index_select(0, paths.target))
 
 
 class EvidentialHead(TreeHead):
-    """A read-out that is turned into evidence, and a penalty for misleading evidence that rises.
+    """Logits that are turned into evidence, and a KL regulariser whose weight rises.
 
     Parameters
     ----------
@@ -306,53 +307,50 @@ class EvidentialHead(TreeHead):
         The tree.
     n_features : int
         Length of the feature.
-    n_outputs : int
-        Rows of the read-out.
-    evidence : {"softplus", "softplus_squared", "exp"}, default="softplus"
-        How evidence grows with the read-out.
+    prior : ndarray of shape (n_outputs,)
+        Prior concentration W a of each output.
+    evidence : {"softplus", "relu", "exp"}, default="softplus"
+        How evidence grows with the logit.
     evidence_scale : float, default=1.0
-        Factor of the evidence.
+        Factor s of the evidence.
     learn_evidence_scale : bool, default=False
         Whether that factor is trained.
+    initial_vacuity : float, default=0.5
+        Vacuity of every opinion before training; it sets the initial bias.
     kl_weight : float, default=1.0
-        Full weight of the divergence of misleading evidence.
-    kl_annealing_epochs : float, default=10
-        Epochs over which that weight rises.
-    kl_per_child : bool, default=False
-        Whether that weight is divided by the number of children of the node that decides.
-    initial_bias : float, default=-2.0
-        Bias at the start: negative, so that a new head is close to vacuous.
+        Full weight of the KL regulariser.
+    kl_ramp : float, default=0.5
+        Fraction of the training over which that weight rises from 0.
     """
 
     def __init__(
         self,
         taxonomy: Taxonomy,
         n_features: int,
-        n_outputs: int,
+        prior: npt.ArrayLike,
         *,
         evidence: str = "softplus",
         evidence_scale: float = 1.0,
         learn_evidence_scale: bool = False,
+        initial_vacuity: float = 0.5,
         kl_weight: float = 1.0,
-        kl_annealing_epochs: float = 10,
-        kl_per_child: bool = False,
-        initial_bias: float = -2.0,
+        kl_ramp: float = 0.5,
     ) -> None:
-        super().__init__(taxonomy, n_features, n_outputs)
-        nn.init.constant_(self.linear.bias, initial_bias)
+        initial = torch.tensor(np.asarray(prior)) * (1 / initial_vacuity - 1)
+        super().__init__(taxonomy, n_features, initial.numel())
+        with torch.no_grad():
+            self.linear.bias.copy_(LOGIT_OF_EVIDENCE[evidence](initial / evidence_scale))
         self.log_scale = nn.Parameter(
             torch.tensor(math.log(evidence_scale)), requires_grad=learn_evidence_scale
         )
-        self.evidence_name = evidence
         self.evidence_function = EVIDENCE_FUNCTIONS[evidence]
         self.kl_weight = kl_weight
-        self.kl_annealing_epochs = kl_annealing_epochs
-        self.kl_per_child = kl_per_child
+        self.kl_ramp = kl_ramp
 
     def to_evidence(self, logits: Tensor) -> Tensor:
-        """Turn the read-out, or some of it, into evidence."""
+        """Turn logits into evidence, ``s * softplus(logits)``."""
         return self.evidence_function(logits) * self.log_scale.exp()
 
-    def kl_weight_after(self, epochs_done: float) -> float:
-        """Return the weight of misleading evidence after some epochs."""
-        return losses.annealed(self.kl_weight, epochs_done, self.kl_annealing_epochs)
+    def kl_weight_at(self, progress: float) -> float:
+        """Return the weight of the KL regulariser at some fraction of the training."""
+        return losses.annealed(self.kl_weight, progress, self.kl_ramp)

@@ -1,10 +1,9 @@
-"""Some decisions of a tree alone: those on the ways to labels, and those of nodes of a search."""
+"""Some decisions of a tree alone: those on the paths to labels, and those of a search."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property, reduce
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -14,67 +13,60 @@ _MAX_WIDTH_BY_PLACE = 8
 
 
 @dataclass(frozen=True)
-class Ways:
-    """What labels decide: one *segment* for each (sample, node on its way).
+class Paths:
+    """The decisions that labels supervise, as a ragged layout.
+
+    One *segment* for each (sample, branching node on the path to its label), one *entry* for each
+    child of that node.
 
     Attributes
     ----------
     n_samples : int
-        Samples that there are.
-    chosen, sample, node : Tensor of shape (n_segments,)
-        Decision that the label makes, sample, and branching position.
+        Samples of the batch.
+    sample, node : Tensor of shape (n_segments,)
+        Position in the batch, and branching position.
+    target : Tensor of shape (n_segments,)
+        Entry of the child on the path.
+    decision, row, segment : Tensor of shape (n_entries,)
+        Decision, position in the batch and segment of each entry.
+    order : Tensor of shape (n_entries,)
+        The entries sorted by decision, stably.
     """
 
     n_samples: int
-    chosen: Tensor
     sample: Tensor
     node: Tensor
-
-    def to(self, device: torch.device) -> Self:
-        """Return the same on another device, copied without waiting."""
-        tensors = (getattr(self, field.name) for field in fields(self)[1:])
-        return type(self)(self.n_samples, *(item.to(device, non_blocking=True) for item in tensors))
-
-    def sample_sum(self, values: Tensor) -> Tensor:
-        """Add up the segments of each sample; a sample without any gets 0."""
-        return values.new_zeros(self.n_samples).index_add_(0, self.sample, values)
-
-
-@dataclass(frozen=True)
-class Paths(Ways):
-    """The ragged layout: ways with one entry for each decision of their nodes.
-
-    Attributes
-    ----------
-    decision, row, segment : Tensor of shape (n_entries,)
-        Decision, sample and segment of each entry.
-    target : Tensor of shape (n_segments,)
-        Entry of the decision that the label makes.
-    order : Tensor of shape (n_entries,)
-        The entries in the order of their decisions, of one decision as they come.
-    """
-
+    target: Tensor
     decision: Tensor
     row: Tensor
     segment: Tensor
-    target: Tensor
     order: Tensor
+
+    def to(self, device: torch.device) -> Paths:
+        """Return the same on another device, copied without waiting."""
+        tensors = (getattr(self, field.name) for field in fields(self)[1:])
+        return Paths(self.n_samples, *(item.to(device, non_blocking=True) for item in tensors))
 
     @cached_property
     def has_previous(self) -> Tensor:
-        """Whether the segment before is an earlier node on the same way: (n_segments,)."""
+        """Whether the segment before is an earlier node on the same path: (n_segments,)."""
         follows = torch.zeros_like(self.sample, dtype=torch.bool)
         follows[1:] = self.sample[1:] == self.sample[:-1]
         return follows
 
     @cached_property
-    def place_in_rows(self) -> Tensor:
-        """Where the entries are in dense rows, one row after the other."""
-        return self.decision * self.n_samples + self.row
+    def is_target(self) -> Tensor:
+        """Whether an entry is the child on the path: (n_entries,)."""
+        mask = torch.zeros_like(self.decision, dtype=torch.bool)
+        return mask.index_fill_(0, self.target, True)
 
-    def gather_rows(self, rows: Tensor) -> Tensor:
-        """Pick the entries from dense rows: (n_decisions, n) to (n_entries,)."""
-        return rows.flatten().index_select(0, self.place_in_rows)
+    def gather(self, values: Tensor) -> Tensor:
+        """Pick the entries from a dense matrix: (n, n_decisions) to (n_entries,)."""
+        return values.flatten().index_select(0, self.row * values.shape[1] + self.decision)
+
+    def sample_sum(self, values: Tensor) -> Tensor:
+        """Add up the segments of each sample; a sample without any gets 0."""
+        return values.new_zeros(self.n_samples).index_add(0, self.sample, values)
 
     def spread(self, values: Tensor) -> Tensor:
         """Repeat each segment's value for its entries: (n_segments,) to (n_entries,)."""
@@ -82,7 +74,7 @@ class Paths(Ways):
 
     def segment_sum(self, values: Tensor) -> Tensor:
         """Add up the entries of each segment."""
-        return values.new_zeros(self.sample.shape[0]).index_add_(0, self.segment, values)
+        return values.new_zeros(self.sample.shape[0]).index_add(0, self.segment, values)
 
     def log_softmax(self, logits: Tensor) -> Tensor:
         """Normalise the entries of each segment to a distribution, in logs."""

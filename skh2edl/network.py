@@ -62,9 +62,9 @@ class Network(nn.Module):
         """Return features as the head expects them."""
         return (features.to(self.feature_mean.dtype) - self.feature_mean) / self.feature_scale
 
-    def forward(self, inputs: Tensor, targets: Boxed, epochs_done: float) -> Tensor:
+    def forward(self, inputs: Tensor, targets: Boxed, progress: float) -> Tensor:
         """Return the loss of each sample."""
-        return self.head.loss(self.features(inputs), targets.content, epochs_done)
+        return self.head.loss(self.features(inputs), targets.content, progress)
 
 
 class FeatureLoader:

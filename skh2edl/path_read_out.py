@@ -1,8 +1,8 @@
-"""A read-out of the decisions on the ways to the labels, and its gradients.
+"""Logits of the decisions on the batch's paths alone, for trees of 20,000 leaves and more.
 
-Each sample passes a few nodes of a tree, so that most of a product of all features with all rows is
-never looked at. The products that are wanted are those of the gradient of an embedding bag with
-respect to its weights, one for each entry, and the gradients are embedding bags: nothing is copied.
+Each sample passes a few nodes, so that most of a dense layer is never looked at. The products are
+those of the gradient of an embedding bag with respect to its weights, one for each entry, and the
+gradients are embedding bags: nothing is copied.
 """
 
 from __future__ import annotations
@@ -17,12 +17,6 @@ from torch import Tensor
 
 from .layouts import Paths
 
-# How many multiplications of a dense read-out take as long as one of an entry, on the processor.
-_COST_OF_A_PRODUCT = 4
-# And how many as what an entry takes there however few features it has.
-_COST_OF_AN_ENTRY = 400
-# How many dense products take as long as copying a row for one of an entry, on other devices.
-_COST_OF_A_GATHERED_ROW = 150
 # As an embedding bag counts its ways to put rows together.
 _SUM = 0
 _dot = torch.ops.aten._embedding_bag_per_sample_weights_backward.default
@@ -93,8 +87,6 @@ class _ReadPaths(torch.autograd.Function):
 
 def path_logits(features: Tensor, weight: Tensor, bias: Tensor, paths: Paths) -> Tensor:
     """Do what :func:`read_paths` does, without keeping anything for a gradient."""
-    if reads_all(features, weight, paths):
-        return paths.gather_rows(torch.addmm(bias[:, None], weight, features.T))
     if _in_place(features):
         # Where a bag starts is not looked at, since each entry says which one it is in.
         products = _dot(features, weight, paths.decision, paths.row, paths.row, _SUM)
@@ -127,12 +119,6 @@ def path_gradients(
     n_rows, n_samples = weight.shape[0], features.shape[0]
     of_bias = of_logits.new_zeros(n_rows).index_add_(0, paths.decision, of_logits)
     by_feature = None
-    if reads_all(features, weight, paths):
-        rows = of_logits.new_zeros(n_rows, n_samples)
-        rows.view(-1).index_copy_(0, paths.place_in_rows, of_logits)
-        if of_features:
-            by_feature = rows.T @ weight
-        return by_feature, rows @ features, of_bias
     if of_features:
         ends = torch.searchsorted(paths.row, _count(n_samples + 1, paths.row))
         by_feature = _weighted_sums(weight, paths.decision, of_logits, ends)
@@ -155,14 +141,6 @@ def path_gradients(
         check_invariants=False,
     )
     return by_feature, by_weight, of_bias
-
-
-def reads_all(features: Tensor, weight: Tensor, paths: Paths) -> bool:
-    """Tell whether one product of all features with all rows is faster."""
-    cost: float = _COST_OF_A_GATHERED_ROW
-    if _in_place(features):
-        cost = _COST_OF_A_PRODUCT + _COST_OF_AN_ENTRY / weight.shape[1]
-    return cost * paths.decision.shape[0] >= features.shape[0] * weight.shape[0]
 
 
 def _in_place(features: Tensor) -> bool:

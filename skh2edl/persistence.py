@@ -6,6 +6,7 @@ the backbone's data configuration and the versions. The tensors are the network'
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
@@ -17,7 +18,6 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
-from sklearn.base import clone
 
 from ._names import shown
 from ._taxonomy_formats import read_json
@@ -25,9 +25,10 @@ from .backbones import Backbone, create_backbone
 from .checkpoints import write_atomically
 from .images import make_transform
 from .network import Network
+from .recipe import GROUPS, Recipe
 from .taxonomy import Taxonomy
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _READ_OUT = "head.linear.weight"
 _MAX_MESSAGE = 1000  # what a file holds may stand in an error, but not all of it
 _MAX_SIDE = 4096  # of an image: beyond the training size of any model
@@ -56,8 +57,15 @@ MODEL_CLASSES = {
     "SoftLabelClassifier": "baselines",
 }
 # They speak of the machine that trained the model, not of the model.
-_LEFT_OUT = {"taxonomy", "checkpoint_dir", "memory"}
-_FITTED_VALUES = ("n_iter_", "n_features_in_", "best_epoch_", "best_score_", "history_")
+_LEFT_OUT = {"taxonomy", "checkpoint_dir", "memory", "hardware"}
+_FITTED_VALUES = (
+    "annealing_",
+    "n_iter_",
+    "n_features_in_",
+    "best_epoch_",
+    "best_score_",
+    "history_",
+)
 
 
 def save_model(estimator: Any, path: str | os.PathLike[str]) -> None:
@@ -99,8 +107,6 @@ def save_model(estimator: Any, path: str | os.PathLike[str]) -> None:
         "format_version": FORMAT_VERSION,
         "class": name,
         "parameters": _encode(parameters),
-        # A later release may choose otherwise for a parameter that was left to its preset.
-        "head": _encode(network.head.choices()),
         "taxonomy": estimator.taxonomy_.to_json(),
         "given_taxonomy": estimator.taxonomy is not None,
         "fitted": {
@@ -174,6 +180,8 @@ def _rebuild(header: dict[str, Any], kinds: Kinds, place: str) -> tuple[Any, Net
         raise ValueError(f"{place} holds no matrix {_READ_OUT}, so no classifier can be built.")
     n_outputs, n_features = shape
     try:
+        if header["format_version"] == 1:
+            header = _from_format_1(header)
         estimator = _make_estimator(header["class"], header["parameters"])
         taxonomy = _make_taxonomy(header["taxonomy"], n_outputs)
         estimator.taxonomy = taxonomy if header["given_taxonomy"] else None
@@ -181,13 +189,12 @@ def _rebuild(header: dict[str, Any], kinds: Kinds, place: str) -> tuple[Any, Net
         estimator.classes_ = taxonomy.sorted_leaf_labels
         _set_fitted(estimator, header, n_features)
         everywhere = np.ones(taxonomy.n_nodes)
-        as_saved = _with_choices(estimator, _decode(header["head"]))
         with torch.device("meta"):  # shapes without memory: the header may claim anything
-            head = as_saved._make_head(taxonomy, n_features, everywhere)
+            head = estimator._make_head(taxonomy, n_features, everywhere)
         in_head = {name: kind for name, kind in kinds.items() if name.startswith("head.")}
         _check_kinds(_kinds(head.to(dtype), "head."), in_head, place)
         backbone = _restore_backbone(header["backbone"], estimator.backbone, kinds, n_features)
-        network = Network(backbone, as_saved._make_head(taxonomy, n_features, everywhere))
+        network = Network(backbone, estimator._make_head(taxonomy, n_features, everywhere))
     except Exception as error:  # torch and timm raise nearly anything for a wrong parameter
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__} "
         raise ValueError(
@@ -197,31 +204,51 @@ def _rebuild(header: dict[str, Any], kinds: Kinds, place: str) -> tuple[Any, Net
     return estimator, network.double() if dtype == torch.float64 else network
 
 
-def _make_estimator(name: Any, parameters: Any) -> Any:
+def _module_of(name: Any) -> Any:
     if not isinstance(name, str) or name not in MODEL_CLASSES:
         raise ValueError(
             f"it names the class {shown(name)}, and this release knows {', '.join(MODEL_CLASSES)}."
         )
+    return import_module(f"{__package__}.{MODEL_CLASSES[name]}")
+
+
+def _make_estimator(name: Any, parameters: Any) -> Any:
     decoded = _decode(parameters)
+    for key, kind in GROUPS.items():
+        if isinstance(decoded.get(key), dict):
+            decoded[key] = kind(**decoded[key][kind.__name__])
     # A cache is read with pickle, so a file may not choose where one is.
     if forbidden := sorted(_LEFT_OUT & decoded.keys()):
         raise ValueError(f"it sets {', '.join(forbidden)}, which no saved model does.")
-    module = import_module(f"{__package__}.{MODEL_CLASSES[name]}")
-    estimator = getattr(module, name)(**decoded)
+    estimator = getattr(_module_of(name), name)(**decoded)
     estimator._validate_params()
     return estimator
 
 
-def _with_choices(estimator: Any, choices: dict[str, Any]) -> Any:
-    """Return the estimator with what its preset chose when the model was saved."""
-    if unknown := sorted(choices.keys() - {"read_out", "evidence", "shared_evidence"}):
-        raise ValueError(f"it chooses {shown(unknown)}, which no head knows.")
-    if choices:
-        # Files of before there was a choice.
-        choices = {"shared_evidence": "belief"} | choices
-    as_saved = clone(estimator).set_params(**choices)
-    as_saved._validate_params()
-    return as_saved
+def _from_format_1(header: dict[str, Any]) -> dict[str, Any]:
+    """Return a header of the first format with today's parameters.
+
+    What trained the model is gone where today has nothing like it; what predicts is kept.
+    """
+    choices, old = _decode(header["head"]), _decode(header["parameters"])
+    if choices.get("read_out") == "nested":
+        raise ValueError(
+            "it shares weights between siblings (read_out='nested'), which this release does not. "
+            "Fit the model again, or load it with skh2edl 0.1.0."
+        )
+    names = inspect.signature(getattr(_module_of(header["class"]), header["class"])).parameters
+    new = {name: value for name, value in old.items() if name in names}
+    # None was the choice of a preset; it trained the model and predicts nothing.
+    defaults = {name: names[name].default for name, value in new.items() if value is None}
+    new |= {name: value for name, value in defaults.items() if value is not None}
+    new |= {name: value for name, value in choices.items() if name in names}
+    recipe = Recipe().get_params().keys() & old.keys()
+    new["recipe"] = {"Recipe": {name: old[name] for name in recipe if old[name] is not None}}
+    if old.get("prior") == "uniform":
+        new["base_rate_power"] = 0.0
+    for name in ("weights", "backbone"):
+        new[name] = old[name]
+    return header | {"parameters": _encode(new)}
 
 
 def _make_taxonomy(text: Any, n_outputs: int) -> Taxonomy:
@@ -237,6 +264,7 @@ def _set_fitted(estimator: Any, header: dict[str, Any], n_features: int) -> None
     fitted, names = header["fitted"], header["feature_names"]
     is_number = (float, int).__contains__
     is_right = {
+        "annealing_": lambda value: is_number(type(value)) and 0 <= value <= 1,
         "n_iter_": lambda value: type(value) is int,
         "n_features_in_": lambda value: type(value) is int and value == n_features,
         "best_epoch_": lambda value: type(value) is int,
@@ -312,9 +340,10 @@ def _read_header(metadata: dict[str, str], place: str) -> dict[str, Any]:
         version = header["format_version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"The header of {place} is damaged ({error}).") from error
-    if type(version) is not int or version != FORMAT_VERSION:
+    if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
         raise ValueError(
-            f"{place} has model format {shown(version)}, and this release reads {FORMAT_VERSION}. "
+            f"{place} has model format {shown(version)}, and this release reads up to "
+            f"{FORMAT_VERSION}. "
             f"It was written with {shown(header.get('versions'))}; install that release of skh2edl "
             "or a newer one."
         )
@@ -393,6 +422,10 @@ def _plain(value: Any) -> Any:
     """Give arrays and paths the form that JSON holds."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, Recipe):
+        parameters = value.get_params().items()
+        plain = {name: _plain(item) for name, item in parameters if _is_plain(_plain(item))}
+        return {"Recipe": plain}
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 

@@ -16,10 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from .layouts import Block, Paths, Ways
+from .layouts import Block, Paths
 from .taxonomy import Taxonomy
 
-# Up to here the ways to all nodes are listed once, else for each batch.
+# Up to here the paths to all nodes are listed once, else for each batch.
 _MAX_KNOWN_STEPS = 2**20
 # Up to here a product with a matrix of zeros and ones is faster than sums by index.
 _MAX_LEAVES_OF_MATRIX = 256
@@ -71,23 +71,10 @@ class TreeSegments(nn.Module):
         for name, array in buffers.items():
             # Not saved: the taxonomy stands in the file already.
             self.register_buffer(name, torch.from_numpy(np.array(array)), persistent=False)
-        on_way = None
+        on_path = None
         if taxonomy.n_leaves <= _MAX_LEAVES_OF_MATRIX:
-            matrix = _ways_to_leaves(taxonomy)
-            on_way = torch.from_numpy(matrix)
-            from_root = np.concatenate([np.ones((1, taxonomy.n_leaves), matrix.dtype), matrix])
-            lists = {
-                "above_leaves": matrix.T,
-                "above_leaves_and_root": from_root.T,
-                "leaves_below": matrix,
-                "leaves_below_root_too": from_root,
-            }
-            for name, rows in lists.items():
-                ends = np.concatenate([[0], np.count_nonzero(rows, axis=1).cumsum()])
-                members = torch.from_numpy(np.nonzero(rows)[1])
-                self.register_buffer(name, members, persistent=False)
-                self.register_buffer(f"{name}_ends", torch.from_numpy(ends), persistent=False)
-        self.register_buffer("on_way", on_way, persistent=False)
+            on_path = torch.from_numpy(_paths_to_leaves(taxonomy))
+        self.register_buffer("on_path", on_path, persistent=False)
         # Decisions of one depth are one slice, because branching nodes are breadth first.
         starts = np.flatnonzero(np.diff(depths[taxonomy.decision_nodes], prepend=-1))
         self._depth_slices = list(pairwise([*starts.tolist(), taxonomy.n_decisions]))
@@ -100,27 +87,13 @@ class TreeSegments(nn.Module):
     first_decision: Tensor
     node_depth: Tensor
     below: Tensor
-    on_way: Tensor | None
-    above_leaves: Tensor
-    above_leaves_ends: Tensor
-    above_leaves_and_root: Tensor
-    above_leaves_and_root_ends: Tensor
-    leaves_below: Tensor
-    leaves_below_ends: Tensor
-    leaves_below_root_too: Tensor
-    leaves_below_root_too_ends: Tensor
+    on_path: Tensor | None
 
     def node_sum(self, values: Tensor) -> Tensor:
         """Add up the columns of each node: (n, n_decisions) to (n, n_branching)."""
         # Rows of the transpose are contiguous, so whole rows are added at once.
         total = values.new_zeros(self.taxonomy.n_branching, values.shape[0])
         return total.index_add_(0, self.node, values.T).T
-
-    def node_min(self, values: Tensor) -> Tensor:
-        """Return the least of the columns of each node: (n, n_decisions) to (n, n_branching)."""
-        least = values.new_full((self.taxonomy.n_branching, values.shape[0]), torch.inf)
-        index = self.node[:, None].expand(-1, values.shape[0])
-        return least.scatter_reduce(0, index, values.T, "amin").T
 
     def spread(self, values: Tensor) -> Tensor:
         """Repeat each node's column for its decisions: (n, n_branching) to (n, n_decisions)."""
@@ -135,85 +108,19 @@ class TreeSegments(nn.Module):
         return shifted - self.spread(self.node_sum(shifted.exp()).log())
 
     def sum_to_leaves(self, values: Tensor) -> Tensor:
-        """Add up the decisions on the way to each leaf: (n, n_decisions) to (n, n_leaves)."""
-        if self.on_way is not None:
-            return _exact_product(values, self.on_way)
+        """Add up the decisions on the path to each leaf: (n, n_decisions) to (n, n_leaves)."""
+        if self.on_path is not None:
+            return _exact_product(values, self.on_path)
         return self.sum_along_paths(values)[:, self.leaf_decision]
 
     def sum_along_paths(self, values: Tensor) -> Tensor:
-        """Add to each decision all decisions before it on the way from the root."""
+        """Add to each decision all decisions before it on the path from the root."""
         (_, first), *deeper = self._depth_slices
         # All others hang from the first branching node, at any later depth.
         done = values[:, :first]
         for low, high in deeper:
             done = torch.cat([done, values[:, low:high] + done[:, self.parent[low:high]]], dim=1)
         return done
-
-    def sum_below(self, leaves: Tensor) -> Tensor:
-        """Add up the leaves below each decision: (n, n_leaves) to (n, n_decisions)."""
-        if self.on_way is not None:
-            return _exact_product(leaves, self.on_way.T)
-        known, sums = leaves, []
-        slices = zip(self._depth_slices, self._nodes_per_slice, strict=True)
-        for (low, high), n_nodes in reversed(list(slices)):
-            own = known[:, self.below[low:high]]
-            sums.append(own)
-            node = self.node[high - 1] - self.node[low:high]
-            total = own.new_zeros(own.shape[0], n_nodes).index_add(1, node, own)
-            known = torch.cat([known, total], dim=1)
-        return torch.cat(sums[::-1], dim=1)
-
-    def leaf_rows(self, rows: Tensor, with_root: bool = False) -> Tensor:
-        """Do what :meth:`sum_to_leaves` does, of rows: (n_decisions, n) to (n_leaves, n).
-
-        Of rows it takes a small part of the time, and may overwrite them.
-
-        Parameters
-        ----------
-        rows : Tensor of shape (n_decisions, n) or (1 + n_decisions, n)
-            A row for each decision.
-        with_root : bool, default=False
-            Whether there is one before them that is added to all.
-        """
-        if self.on_way is not None:
-            if with_root:
-                return _add_rows(rows, self.above_leaves_and_root, self.above_leaves_and_root_ends)
-            return _add_rows(rows, self.above_leaves, self.above_leaves_ends)
-        (_, first), *deeper = self._depth_slices
-        if with_root:
-            root, rows = rows[0], rows[1:]
-            rows[:first].add_(root)
-        for low, high in deeper:
-            rows[low:high].add_(rows.index_select(0, self.parent[low:high]))
-        return rows.index_select(0, self.leaf_decision)
-
-    def rows_below(self, leaves: Tensor, with_root: bool = False) -> Tensor:
-        """Do what :meth:`sum_below` does, of rows: (n_leaves, n) to (n_decisions, n).
-
-        This and :meth:`leaf_rows` are the gradients of each other.
-
-        Parameters
-        ----------
-        leaves : Tensor of shape (n_leaves, n)
-            A row for each leaf.
-        with_root : bool, default=False
-            Whether the sum of all leaves comes before them: (1 + n_decisions, n).
-        """
-        if self.on_way is not None:
-            if with_root:
-                return _add_rows(
-                    leaves, self.leaves_below_root_too, self.leaves_below_root_too_ends
-                )
-            return _add_rows(leaves, self.leaves_below, self.leaves_below_ends)
-        all_rows = leaves.new_zeros(1 + self.parent.shape[0], leaves.shape[1])
-        rows = all_rows[1:]
-        rows.index_copy_(0, self.leaf_decision, leaves)
-        for low, high in self._depth_slices[:0:-1]:
-            rows[:low].index_add_(0, self.parent[low:high], rows[low:high])
-        if not with_root:
-            return rows
-        torch.sum(rows[: self._depth_slices[0][1]], 0, out=all_rows[0])
-        return all_rows
 
     def log_sum_below(self, leaves: Tensor) -> Tensor:
         """Add up exponentials of the leaves below each decision, in logs.
@@ -240,8 +147,8 @@ class TreeSegments(nn.Module):
             known = torch.cat([known, highest + total.log()], dim=1)
         return torch.cat(sums[::-1], dim=1)
 
-    def ways(self, targets: npt.ArrayLike) -> Ways:
-        """List the decisions that the labels make at every node on the way to each target.
+    def paths(self, targets: npt.ArrayLike) -> Paths:
+        """List all decisions of every node on the path to each target.
 
         Runs on the processor that reads the data, so that a training step on another device
         never waits for a length.
@@ -251,55 +158,38 @@ class TreeSegments(nn.Module):
         targets : array-like of int of shape (n,)
             Target nodes.
         """
-        n_samples, *arrays = self._list_ways(targets)
-        return Ways(n_samples, *map(torch.from_numpy, arrays))
-
-    def paths(self, targets: npt.ArrayLike) -> Paths:
-        """List all decisions of every node on the way to each target, as :meth:`ways` does.
-
-        Parameters
-        ----------
-        targets : array-like of int of shape (n,)
-            Target nodes.
-        """
-        n_samples, chosen, sample, node = self._list_ways(targets)
-        first, fan_out = self.taxonomy.decision_offsets.take(node), self._fan_outs.take(node)
+        tree = self.taxonomy
+        nodes = np.asarray(targets, dtype=np.int64)
+        if tree.n_nodes * tree.n_levels <= _MAX_KNOWN_STEPS:
+            table = self._paths_to_all_nodes.take(nodes, axis=0)
+        else:
+            table = self._paths_to(nodes)
+        steps = table.ravel()
+        place = (steps >= 0).nonzero()[0]
+        chosen, sample = steps.take(place), place // table.shape[1]
+        node = tree.decision_nodes.take(chosen)
+        first, fan_out = tree.decision_offsets.take(node), self._fan_outs.take(node)
         # From the place of an entry to its decision, the same for all entries of a segment.
         shift = first - fan_out.cumsum() + fan_out
         segment = np.arange(sample.size).repeat(fan_out)
         decision = shift.take(segment)
         decision += np.arange(segment.size)
-        # numpy counts numbers of two bytes instead of comparing them.
-        key = decision.astype(np.uint16) if self.taxonomy.n_decisions <= 2**16 else decision
+        # numpy sorts numbers of two bytes by counting.
+        key = decision.astype(np.uint16) if tree.n_decisions <= 2**16 else decision
         order = key.argsort(kind="stable")
-        entries = (decision, sample.take(segment), segment, chosen - shift, order)
-        return Paths(n_samples, *map(torch.from_numpy, (chosen, sample, node, *entries)))
-
-    def _list_ways(
-        self, targets: npt.ArrayLike
-    ) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the number of targets; decision, sample and branching node of each segment."""
-        tree = self.taxonomy
-        nodes = np.asarray(targets, dtype=np.int64)
-        if tree.n_nodes * tree.n_levels <= _MAX_KNOWN_STEPS:
-            table = self._ways_to_nodes.take(nodes, axis=0)
-        else:
-            table = self._ways_to(nodes)
-        steps = table.ravel()
-        place = (steps >= 0).nonzero()[0]
-        chosen = steps.take(place)
-        return nodes.size, chosen, place // table.shape[1], tree.decision_nodes.take(chosen)
+        arrays = (sample, node, chosen - shift, decision, sample.take(segment), segment, order)
+        return Paths(nodes.size, *map(torch.from_numpy, arrays))
 
     @cached_property
     def _fan_outs(self) -> npt.NDArray[np.int64]:
         return np.diff(self.taxonomy.decision_offsets)
 
     @cached_property
-    def _ways_to_nodes(self) -> npt.NDArray[np.int64]:
-        return self._ways_to(np.arange(self.taxonomy.n_nodes))
+    def _paths_to_all_nodes(self) -> npt.NDArray[np.int64]:
+        return self._paths_to(np.arange(self.taxonomy.n_nodes))
 
-    def _ways_to(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """List the decisions on the ways to nodes, one way a row, with -1 in front."""
+    def _paths_to(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """List the decisions on the paths to nodes, one path a row, with -1 in front."""
         tree = self.taxonomy
         steps = [tree.last_decision[nodes]]
         while (known := steps[-1] >= 0).any():
@@ -332,19 +222,14 @@ class TreeSegments(nn.Module):
         )
 
 
-def _add_rows(rows: Tensor, members: Tensor, ends: Tensor) -> Tensor:
-    """Add up some rows for each row of the result, all in one operation."""
-    return torch.embedding_bag(rows, members, ends, include_last_offset=True)[0]
-
-
 def _exact_product(values: Tensor, matrix: Tensor) -> Tensor:
     # Autocast would round a product, which a sum is spared.
     with without_autocast(values):
         return values @ matrix.to(values.dtype)
 
 
-def _ways_to_leaves(taxonomy: Taxonomy) -> npt.NDArray[np.float32]:
-    """Mark the decisions on the way to each leaf: (n_decisions, n_leaves)."""
+def _paths_to_leaves(taxonomy: Taxonomy) -> npt.NDArray[np.float32]:
+    """Mark the decisions on the path to each leaf: (n_decisions, n_leaves)."""
     leaf = np.arange(taxonomy.n_leaves)
     child = taxonomy.decision_children[:, None]
     return ((leaf >= taxonomy.leaf_start[child]) & (leaf < taxonomy.leaf_stop[child])).astype(

@@ -48,9 +48,9 @@ class HXEHead(SoftmaxHead):
         weight = (-depth_decay * depth.double()).exp().float()
         self.register_buffer("decision_weight", weight, persistent=False)
 
-    def loss(self, features: Tensor, targets: LeafRanges, epochs_done: float) -> Tensor:
+    def loss(self, features: Tensor, targets: LeafRanges, progress: float) -> Tensor:
         """Return the loss of each sample."""
-        sums = self.segments.log_sum_below(self.read_out(features))
+        sums = self.segments.log_sum_below(self.logits(features))
         weighted = self.decision_weight * self.segments.log_softmax(sums)
         along = self.segments.sum_along_paths(weighted)
 
@@ -130,7 +130,7 @@ class SoftLabelHead(SoftmaxHead):
             LeafRanges.of(taxonomy, targets),
         )
 
-    def loss(self, features: Tensor, targets: SoftTargets, epochs_done: float) -> Tensor:  # type: ignore[override]
+    def loss(self, features: Tensor, targets: SoftTargets, progress: float) -> Tensor:  # type: ignore[override]
         """Return the loss of each sample."""
         log_leaves = self.leaf_log_probability(features)
         q = targets.distribution[targets.row]

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import torch
+from sklearn.base import clone
 from torch import Tensor, nn
 
 from .backbones import parameter_groups
@@ -26,65 +27,49 @@ from .processes import (
     naming_lost_processes,
     spawn,
 )
+from .recipe import Hardware, Recipe, resolve_precision
 from .row_optimizer import RowOptimizer, clip_gradients
 from .samples import Samples
 from .selection import make_selection
 from .taxonomy import Taxonomy
 
-# From so many decisions on a step moves only the rows that its samples pass.
-_ROWS_FROM = 5_000
-
 
 @dataclass(frozen=True)
-class Recipe:
-    """How to train.
+class Plan:
+    """Everything that says how one run trains.
 
     Parameters
     ----------
+    recipe : Recipe
+        Optimiser, augmentation, selection.
+    hardware : Hardware
+        Where to train.
     max_epochs, batch_size : int
         Passes over the data at most, and samples of a step over all processes.
-    learning_rate, weight_decay : float
+    learning_rate : float
         Of AdamW, for the head.
-    warmup_epochs : float
-        Epochs over which the learning rate rises, before a cosine takes it to 0.
-    layer_decay : float or None
-        Each layer below the head learns at this times the rate of the layer above it.
-    backbone_lr_scale : float
-        Learning rate of the backbone over that of the head.
-    clip_norm : float or None
-        Largest norm of the gradient.
-    ema_decay : float or None
-        Decay of the running mean of the weights, which is then the model.
-    patience : int or None
-        Epochs without a better validation score after which training stops.
-    accelerator, devices, strategy, precision : str or int
-        As in Lightning Fabric; precision "auto" is bfloat16 where the device computes in it. The
-        strategy is "auto", "ddp", or "ddp_spawn" (also called "ddp_notebook").
-    compile : bool
-        Whether to run the network through ``torch.compile``.
     seed : int
         What all randomness of the loop derives from.
+    first_progress, last_progress : float
+        Where the run lies in the annealing of the loss: from 0 to 1 for a whole training.
     verbose : int
         0 is silent, 1 shows a bar over the epochs, 2 also one over the batches.
     """
 
-    max_epochs: int = 100
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.05
-    warmup_epochs: float = 0.0
-    layer_decay: float | None = None
-    backbone_lr_scale: float = 1.0
-    clip_norm: float | None = 1.0
-    ema_decay: float | None = None
-    patience: int | None = None
-    accelerator: str = "auto"
-    devices: int | str | list[int] = 1
-    strategy: str = "auto"
-    precision: str = "auto"
-    compile: bool = False
-    seed: int = 0
+    recipe: Recipe
+    hardware: Hardware
+    max_epochs: int
+    batch_size: int
+    learning_rate: float
+    seed: int
+    first_progress: float = 0.0
+    last_progress: float = 1.0
     verbose: int = 0
+
+    def progress(self, epoch: float) -> float:
+        """Return how much of the annealing is done after some epochs, with fractions."""
+        fraction = epoch / self.max_epochs
+        return self.first_progress + fraction * (self.last_progress - self.first_progress)
 
 
 @dataclass
@@ -97,16 +82,6 @@ class Progress:
     best_score: float = -np.inf
     best_weights: dict[str, Any] | None = None
     stopped: bool = False
-
-
-def resolve_precision(precision: str) -> str:
-    """Choose the precision for "auto": bfloat16 where the hardware computes in it."""
-    if precision != "auto":
-        return precision
-    # Without native bfloat16 a processor is many times slower with it than without.
-    return (
-        "bf16-mixed" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "32-true"
-    )
 
 
 @dataclass(frozen=True)
@@ -148,7 +123,7 @@ def train(
     samples: Samples,
     targets: npt.NDArray[np.int64],
     weights: npt.NDArray[np.float64],
-    recipe: Recipe,
+    plan: Plan,
     *,
     held_out: HeldOut | None = None,
     checkpoint: CheckpointFile | None = None,
@@ -166,7 +141,7 @@ def train(
         Target node of each position.
     weights : ndarray of shape (n_samples,)
         Weight of each position.
-    recipe : Recipe
+    plan : Plan
         How to train.
     held_out : HeldOut, default=None
         What selects the epoch that is kept. None keeps the last epoch.
@@ -182,15 +157,15 @@ def train(
     """
     if held_out is not None:
         held_out.make_score()  # an unknown score is refused before any process starts
-    arguments = network, samples, targets, weights, recipe, held_out, checkpoint
-    if recipe.strategy not in SPAWNED:
+    arguments = network, samples, targets, weights, plan, held_out, checkpoint
+    if plan.hardware.strategy not in SPAWNED:
         return _train_here(*arguments, on_epoch)
     if on_epoch is not None:
         raise ValueError(
-            f"Callbacks cannot follow the processes of strategy={recipe.strategy!r}. Run a script "
-            "with strategy='ddp', or take the callbacks away."
+            f"Callbacks cannot follow the processes of strategy={plan.hardware.strategy!r}. Run a "
+            "script with strategy='ddp', or take the callbacks away."
         )
-    n_processes = count_devices(recipe.accelerator, recipe.devices)
+    n_processes = count_devices(plan.hardware.accelerator, plan.hardware.devices)
     result = spawn(n_processes, _train_elsewhere, *arguments)
     network.load_state_dict(result["network"])
     network.eval()
@@ -202,12 +177,12 @@ def _train_elsewhere(
     samples: Samples,
     targets: npt.NDArray[np.int64],
     weights: npt.NDArray[np.float64],
-    recipe: Recipe,
+    plan: Plan,
     held_out: HeldOut | None,
     checkpoint: CheckpointFile | None,
 ) -> dict[str, Any]:
     """Be one of the processes that another one started, and hand over what was learnt."""
-    joined = replace(recipe, strategy="ddp")
+    joined = replace(plan, hardware=clone(plan.hardware).set_params(strategy="ddp"))
     progress = _train_here(
         network, samples, targets, weights, joined, held_out, checkpoint, on_epoch=None
     )
@@ -219,14 +194,17 @@ def _train_here(
     samples: Samples,
     targets: npt.NDArray[np.int64],
     weights: npt.NDArray[np.float64],
-    recipe: Recipe,
+    plan: Plan,
     held_out: HeldOut | None,
     checkpoint: CheckpointFile | None,
     on_epoch: Callable[[Network, dict[str, float]], bool] | None,
 ) -> Progress:
     """Train in this process, and together with others where the strategy says so."""
     fabric = make_fabric(
-        recipe.accelerator, recipe.devices, recipe.strategy, resolve_precision(recipe.precision)
+        plan.hardware.accelerator,
+        plan.hardware.devices,
+        plan.hardware.strategy,
+        resolve_precision(plan.hardware.precision),
     )
     with (
         naming_lost_processes(fabric),
@@ -236,7 +214,7 @@ def _train_here(
             check_agreement(
                 fabric,
                 {
-                    "random_state": fingerprint(recipe.seed),
+                    "random_state": fingerprint(plan.seed),
                     "data": samples.fingerprint(),
                     "labels": fingerprint(targets),
                     "weights of samples": fingerprint(weights),
@@ -244,7 +222,7 @@ def _train_here(
                     "validation data": "0" if held_out is None else held_out.samples.fingerprint(),
                 },
             )
-        run = _Run(fabric, network, samples, targets, weights, recipe, held_out, share)
+        run = _Run(fabric, network, samples, targets, weights, plan, held_out, share)
         progress = run.all_epochs(checkpoint, on_epoch)
     network.to("cpu").eval()
     return progress
@@ -260,7 +238,7 @@ class _Run:
         samples: Samples,
         targets: npt.NDArray[np.int64],
         weights: npt.NDArray[np.float64],
-        recipe: Recipe,
+        plan: Plan,
         held_out: HeldOut | None,
         share: Share,
     ) -> None:
@@ -268,16 +246,16 @@ class _Run:
         from timm.scheduler.scheduler_factory import create_scheduler_v2
         from timm.utils.model_ema import ModelEmaV3
 
-        self.fabric, self.network, self.samples, self.recipe = fabric, network, samples, recipe
+        self.fabric, self.network, self.samples, self.plan = fabric, network, samples, plan
         self.targets, self.weights, self.held_out = targets, weights, held_out
         self.share = share
         self.score = None if held_out is None else held_out.make_score()
         self.loader = samples.training_loader(
-            recipe.batch_size, recipe.seed, fabric.global_rank, fabric.world_size
+            plan.batch_size, plan.seed, fabric.global_rank, fabric.world_size
         )
         self.n_batches = max(len(self.loader), 1)
-        groups = _groups(network, recipe)
-        self.by_rows = _is_updated_by_rows(network, recipe, fabric.world_size)
+        groups = _groups(network, plan)
+        self.by_rows = _is_updated_by_rows(network, plan, fabric.world_size)
         network.head.sparse_gradient = self.by_rows
         if self.by_rows:
             rows = cast(nn.Parameter, network.head.linear.weight)
@@ -286,25 +264,29 @@ class _Run:
         self.optimizer: Any = optim.create_optimizer_v2(  # type: ignore[attr-defined]
             [group for group in groups if group["params"]],
             opt="adamw",
-            lr=recipe.learning_rate,
+            lr=plan.learning_rate,
             # One pass over the weights instead of ten, on a processor too.
             fused=fabric.device.type in ("cuda", "cpu"),
         )
         if self.by_rows:
             self.optimizer = RowOptimizer(
-                self.optimizer, rows, lr=recipe.learning_rate, weight_decay=recipe.weight_decay
+                self.optimizer, rows, lr=plan.learning_rate, weight_decay=plan.recipe.weight_decay
             )
         self.scheduler, _ = create_scheduler_v2(
             self.optimizer,
             sched="cosine",
-            num_epochs=recipe.max_epochs,
-            warmup_epochs=recipe.warmup_epochs,  # type: ignore[arg-type]
+            num_epochs=plan.max_epochs,
+            warmup_epochs=plan.recipe.warmup_epochs,  # type: ignore[arg-type]
             warmup_lr=0.0,
             warmup_prefix=True,
             step_on_epochs=False,
             updates_per_epoch=self.n_batches,
         )
-        self.ema = None if recipe.ema_decay is None else ModelEmaV3(network, decay=recipe.ema_decay)
+        self.ema = (
+            None
+            if plan.recipe.ema_decay is None
+            else ModelEmaV3(network, decay=plan.recipe.ema_decay)
+        )
 
     def all_epochs(
         self,
@@ -312,19 +294,19 @@ class _Run:
         on_epoch: Callable[[Network, dict[str, float]], bool] | None,
     ) -> Progress:
         """Go on from the checkpoint to the end."""
-        fabric, network, recipe, ema = self.fabric, self.network, self.recipe, self.ema
+        fabric, network, plan, ema = self.fabric, self.network, self.plan, self.ema
         progress = self._resume(checkpoint)
-        wrapped: Any = torch.compile(network) if recipe.compile else network
+        wrapped: Any = torch.compile(network) if plan.hardware.compile else network
         self.module, self.optimizer = fabric.setup(cast(nn.Module, wrapped), self.optimizer)
         if ema is not None:
             ema.to(fabric.device)
         trained = network if ema is None else ema.module
 
-        epochs = range(progress.epoch, 0 if progress.stopped else recipe.max_epochs)
-        with _bar(epochs, recipe.verbose > 0 and fabric.is_global_zero, "epoch") as bar:
+        epochs = range(progress.epoch, 0 if progress.stopped else plan.max_epochs)
+        with _bar(epochs, plan.verbose > 0 and fabric.is_global_zero, "epoch") as bar:
             for epoch in bar:
                 started = time.perf_counter()
-                with isolated_rng(_epoch_seed(recipe.seed, epoch, fabric.global_rank)):
+                with isolated_rng(_epoch_seed(plan.seed, epoch, fabric.global_rank)):
                     batch_losses = self._one_epoch(epoch)
                 self._check_losses(batch_losses, epoch)
                 self._check_weights(epoch)
@@ -359,7 +341,7 @@ class _Run:
         self.loader.set_epoch(epoch)
         batch_losses = []
         self.module.train()
-        shown = self.recipe.verbose > 1 and fabric.is_global_zero
+        shown = self.plan.verbose > 1 and fabric.is_global_zero
         for batch, (inputs, positions) in enumerate(_bar(self.loader, shown)):
             self.scheduler.step_update(epoch * n_batches + batch)
             rows = positions.numpy()  # NumPy would take a tensor of one element for a number
@@ -372,20 +354,21 @@ class _Run:
             prepared = self.network.head.prepare(self.targets[rows]).to(fabric.device)
             weight = weight.to(fabric.device, non_blocking=True)
             inputs = inputs.to(fabric.device, non_blocking=True)
-            with naming_batches_of_one(len(self.targets), self.recipe.batch_size):
-                losses = self.module(inputs, Boxed(prepared), epoch + batch / n_batches)
+            with naming_batches_of_one(len(self.targets), self.plan.batch_size):
+                progress = self.plan.progress(epoch + batch / n_batches)
+                losses = self.module(inputs, Boxed(prepared), progress)
             # Over all processes, so that their number does not change the step.
             total: Any = fabric.all_reduce(weight.sum(), reduce_op="sum")
             loss = (weight * losses).sum() / total.clamp(min=1e-12)
             # The strategy takes the mean over the processes, and their sum is wanted.
             fabric.backward(loss * fabric.world_size)
-            if self.recipe.clip_norm is not None and self.by_rows:
-                clip_gradients(self.module.parameters(), self.recipe.clip_norm)
-            elif self.recipe.clip_norm is not None:
+            if self.plan.recipe.clip_norm is not None and self.by_rows:
+                clip_gradients(self.module.parameters(), self.plan.recipe.clip_norm)
+            elif self.plan.recipe.clip_norm is not None:
                 fabric.clip_gradients(
                     self.module,
                     self.optimizer,
-                    max_norm=self.recipe.clip_norm,
+                    max_norm=self.plan.recipe.clip_norm,
                     error_if_nonfinite=False,
                 )
             self.optimizer.step()
@@ -422,7 +405,7 @@ class _Run:
         asked = False
         if on_epoch is not None and self.fabric.is_global_zero:
             asked = bool(on_epoch(trained, record))
-        patience = self.recipe.patience
+        patience = self.plan.recipe.patience
         if patience is not None and self.held_out is not None:
             asked |= record["epoch"] - progress.best_epoch >= patience
         stops: bool = self.fabric.broadcast(asked)
@@ -499,30 +482,28 @@ class _Run:
             )
 
 
-def _is_updated_by_rows(network: Network, recipe: Recipe, n_processes: int) -> bool:
+def _is_updated_by_rows(network: Network, plan: Plan, n_processes: int) -> bool:
     """Tell whether a step moves only the rows of the head that its samples pass."""
-    head = network.head
     return (
-        head.is_separable
-        and head.linear.weight.shape[0] >= _ROWS_FROM
+        network.head.is_large
         # A running mean of all weights touches all rows, and processes exchange whole gradients.
-        and recipe.ema_decay is None
+        and plan.recipe.ema_decay is None
         and n_processes == 1
     )
 
 
-def _groups(network: Network, recipe: Recipe) -> list[dict[str, Any]]:
+def _groups(network: Network, plan: Plan) -> list[dict[str, Any]]:
     if network.backbone is not None:
         return parameter_groups(
             network.backbone,
             network.head,
-            weight_decay=recipe.weight_decay,
-            layer_decay=recipe.layer_decay,
-            backbone_lr_scale=recipe.backbone_lr_scale,
+            weight_decay=plan.recipe.weight_decay,
+            layer_decay=plan.recipe.layer_decay,
+            backbone_lr_scale=plan.recipe.backbone_lr_scale,
         )
     trained = [parameter for parameter in network.head.parameters() if parameter.requires_grad]
     return [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": recipe.weight_decay},
+        {"params": [p for p in trained if p.ndim > 1], "weight_decay": plan.recipe.weight_decay},
         {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
     ]
 

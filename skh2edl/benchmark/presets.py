@@ -37,10 +37,10 @@ _GLYPH_NETWORK = "test_resnet"
 _GLYPH_EPOCHS = 10
 _GLYPH_RECIPE: dict[str, Any] = {
     "image_size": 24,
-    "augmentation": "none",
     "learning_rate": 0.01,
-    "backbone_lr_scale": 1.0,
-    "warmup_epochs": 1.0,
+    "recipe__augmentation": "none",
+    "recipe__backbone_lr_scale": 1.0,
+    "recipe__warmup_epochs": 1.0,
 }
 
 
@@ -114,9 +114,9 @@ def preset_experiments(
     --------
     >>> from skh2edl.benchmark import preset_experiments
     >>> [run.method for run in preset_experiments("glyphs", "quick")]
-    ['Flat-CE', 'Hier-CE', 'H2EDL, paper', 'H2EDL']
+    ['Flat-CE', 'Hier-CE', 'H2EDL']
     >>> len(preset_experiments("fgvc_aircraft", "paper"))
-    117
+    99
     >>> preset_experiments("glyphs", "quick", frozen=True)[0].features
     'tf_efficientnet_lite0'
     """

@@ -95,7 +95,7 @@ def run_experiments(
         :func:`frozen_features_of`.
     machine : mapping, default=None
         Parameters of the classifiers that belong to this machine and not to the experiment, such
-        as ``{"weights": "resnet50.safetensors", "accelerator": "gpu"}``.
+        as ``{"weights": "resnet50.safetensors", "hardware__accelerator": "gpu"}``.
     n_jobs : int, default=None
         Experiments at the same time, as in joblib; inside ``joblib.parallel_config("dask")``
         they go to the cluster.
@@ -403,7 +403,8 @@ def _classifier(
         )
     if experiment.epochs is not None:
         parameters |= {"max_epochs": experiment.epochs, "solver": "adamw"}
-    return CLASSIFIERS[experiment.classifier](taxonomy, **{**parameters, **machine})
+    classifier = CLASSIFIERS[experiment.classifier](taxonomy)
+    return classifier.set_params(**{**parameters, **machine})
 
 
 def _report(clf: Any, X: Any, y: Any, tree: Any) -> dict[str, dict[str, float]]:

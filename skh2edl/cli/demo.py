@@ -23,7 +23,6 @@ Pixels = npt.NDArray[np.uint8]
 
 BACKBONE = "test_resnet"
 IMAGE_SIZE = 32
-KL_WEIGHT = 0.03  # more than the default: doubt is to be seen in masses, not only in numbers
 BLUR = 2.5  # pixels, of an image of 32
 
 _COLUMNS, _ROWS = 26, 13
@@ -228,20 +227,19 @@ def _say(console: Console, number: int, text: str) -> None:
 
 def _train(train: Any, epochs: int, console: Console) -> Any:
     from ..h2edl import H2EDLClassifier
+    from ..recipe import Recipe
 
     model = H2EDLClassifier(
         train.taxonomy,
         backbone=BACKBONE,
         weights=None,
-        kl_weight=KL_WEIGHT,
-        kl_annealing_epochs=min(3.0, epochs / 2),
         image_size=IMAGE_SIZE,
-        augmentation="none",
         max_epochs=epochs,
         batch_size=128,
         learning_rate=8e-3,
-        backbone_lr_scale=1.0,
-        warmup_epochs=min(1.0, epochs / 4),
+        recipe=Recipe(
+            augmentation="none", backbone_lr_scale=1.0, warmup_epochs=min(1.0, epochs / 4)
+        ),
         validation_fraction=None,
         n_workers=0,
         random_state=0,

@@ -68,11 +68,15 @@ def parameters_of(estimator: Any) -> dict[str, Any]:
     estimator : class
         The estimator.
     """
-    signature = inspect.signature(estimator.__init__).parameters
+    from ..recipe import GROUPS
+
+    # The parameters of a recipe and of the hardware are flags like the others.
+    signatures = [inspect.signature(kind).parameters for kind in (estimator, *GROUPS.values())]
     return {
         name: parameter.default
+        for signature in signatures
         for name, parameter in signature.items()
-        if name != "self" and name not in _NOT_FOR_USERS
+        if name not in _NOT_FOR_USERS and name not in GROUPS
     }
 
 
@@ -196,7 +200,14 @@ def make_estimator(kind: Any, values: dict[str, Any], taxonomy: Any) -> Any:
     taxonomy : Taxonomy
         The tree.
     """
-    estimator = kind(taxonomy, **values)
+    from ..recipe import GROUPS
+
+    own = dict(values)
+    for group, of_group in GROUPS.items():
+        names = inspect.signature(of_group).parameters.keys() & own.keys()
+        if names:
+            own[group] = of_group(**{name: own.pop(name) for name in names})
+    estimator = kind(taxonomy, **own)
     try:
         estimator._validate_params()
     except ValueError as error:
@@ -221,9 +232,11 @@ def describe_parameters(kind: Any) -> list[tuple[str, str, str]]:
         The estimator.
     """
     from ..h2edl import H2EDLClassifier
+    from ..recipe import GROUPS
 
-    meanings = _meanings(inspect.getdoc(H2EDLClassifier) or "")
-    meanings |= _meanings(inspect.getdoc(kind) or "")
+    meanings: dict[str, str] = {}
+    for documented in (*GROUPS.values(), H2EDLClassifier, kind):
+        meanings |= _meanings(inspect.getdoc(documented) or "")
     return [
         (
             f"--{name.replace('_', '-')}",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,38 +53,34 @@ def read_leaves(fitted: Any, X: Any, taxonomy: Taxonomy) -> FloatArray:
     return np.exp(leaf_log_probability(fitted, X, taxonomy))
 
 
-def opinion_method(estimator: Any, as_counted: bool = False) -> Callable[[Any], Any] | None:
+def opinion_method(estimator: Any) -> Callable[[Any], Any] | None:
     """Return what gives an estimator's hyper-opinions, also in a Pipeline or a search; or None.
 
     Parameters
     ----------
     estimator : estimator
         Fitted or not.
-    as_counted : bool, default=False
-        Whether evidence that siblings share is left in, where the estimator offers that.
     """
     if hasattr(estimator, "predict_hyper_opinion"):
-        method: Callable[..., Any] = estimator.predict_hyper_opinion
-        if as_counted and "shared_evidence" in signature(method).parameters:
-            return partial(method, shared_evidence="belief")
+        method: Callable[[Any], Any] = estimator.predict_hyper_opinion
         return method
     inside = estimator.estimator if isinstance(estimator, FrozenEstimator) else estimator
     if hasattr(inside, "best_estimator_"):
-        return opinion_method(inside.best_estimator_, as_counted)
+        return opinion_method(inside.best_estimator_)
     if hasattr(inside, "refit") and hasattr(inside, "estimator"):  # a search before its fit
-        return opinion_method(inside.estimator, as_counted)
+        return opinion_method(inside.estimator)
     steps = getattr(inside, "steps", None)
     if not steps:
         return None
-    last = opinion_method(steps[-1][1], as_counted)
+    last = opinion_method(steps[-1][1])
     if last is None or len(steps) == 1:
         return last
     return lambda X: last(inside[:-1].transform(X))
 
 
-def opinion_of(fitted: Any, X: Any, taxonomy: Taxonomy, as_counted: bool = False) -> HyperOpinion:
+def opinion_of(fitted: Any, X: Any, taxonomy: Taxonomy) -> HyperOpinion:
     """Return the hyper-opinions of a fitted estimator that has them, on the taxonomy."""
-    method = opinion_method(fitted, as_counted)
+    method = opinion_method(fitted)
     if method is None:
         raise AttributeError(
             f"{type(fitted).__name__} has no predict_hyper_opinion. Wrap an evidential "

@@ -180,7 +180,7 @@ class NoveltyDetector(HeldOutWrapper):
                 )
             return scores
         if self.measure_ in _OF_OPINIONS:
-            opinion = opinion_of(fitted, X, tree, as_counted=True)
+            opinion = opinion_of(fitted, X, tree)
             if self.measure_ == "nonspecificity":
                 return np.array(opinion.nonspecificity)
             return opinion.mass[:, tree.n_leaves :].max(axis=1).astype(np.float64)
