@@ -57,6 +57,7 @@ _FIXED_ON_RESUME = (
     "backbone",
     "weights",
     "image_size",
+    "evidence",
     "base_rate_power",
     "base_rate_smoothing",
     "prior_weight",
@@ -336,6 +337,10 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             self._minimize(network, samples, targets, weight, ramp=before < 1)
         self.annealing_ = after
         self.network_ = network.eval()
+        self._note_fixed()
+
+    def _note_fixed(self) -> None:
+        """Keep the parameters that belong to what was learnt: `set_params` may change them."""
         fixed = (name for name in _FIXED_ON_RESUME if hasattr(self, name))
         self._fitted_with = {name: getattr(self, name) for name in fixed}
 

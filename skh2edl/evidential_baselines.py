@@ -40,7 +40,9 @@ class EvidentialBaseline(TreeClassifier):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TreeClassifier._parameter_constraints,
-        **_rules_of_h2edl("evidence", "evidence_scale", "initial_vacuity", "kl_weight", "kl_ramp"),
+        **_rules_of_h2edl(
+            "evidence", "evidence_scale", "initial_vacuity", "kl_weight", "kl_per_child", "kl_ramp"
+        ),
     }
 
     def __init__(
@@ -51,6 +53,7 @@ class EvidentialBaseline(TreeClassifier):
         evidence_scale: float | str = EVIDENCE_SCALE,
         initial_vacuity: float = INITIAL_VACUITY,
         kl_weight: float = KL_WEIGHT,
+        kl_per_child: bool = True,
         kl_ramp: float = KL_RAMP,
         backbone: str | None = "resnet50",
         weights: str | os.PathLike[str] | None = "pretrained",
@@ -104,6 +107,7 @@ class EvidentialBaseline(TreeClassifier):
         self.evidence_scale = evidence_scale
         self.initial_vacuity = initial_vacuity
         self.kl_weight = kl_weight
+        self.kl_per_child = kl_per_child
         self.kl_ramp = kl_ramp
 
     def _masses(self, X: Any) -> npt.NDArray[Any]:
@@ -150,6 +154,8 @@ class FlatEDLClassifier(EvidentialBaseline):
         Vacuity before training, which sets the initial biases.
     kl_weight : float, default=0.01
         Full weight of the KL regulariser, which takes evidence for wrong leaves away.
+    kl_per_child : bool, default=True
+        Whether that weight is divided by the number of leaves.
     kl_ramp : float, default=0.5
         Fraction of the training over which that weight rises from 0.
     base_rate_power, base_rate_smoothing : float, default=0.0 and 1.0
@@ -200,6 +206,7 @@ class FlatEDLClassifier(EvidentialBaseline):
         evidence_scale: float | str = EVIDENCE_SCALE,
         initial_vacuity: float = INITIAL_VACUITY,
         kl_weight: float = KL_WEIGHT,
+        kl_per_child: bool = True,
         kl_ramp: float = KL_RAMP,
         base_rate_power: float = 0.0,
         base_rate_smoothing: float = 1.0,
@@ -236,6 +243,7 @@ class FlatEDLClassifier(EvidentialBaseline):
             evidence_scale=evidence_scale,
             initial_vacuity=initial_vacuity,
             kl_weight=kl_weight,
+            kl_per_child=kl_per_child,
             kl_ramp=kl_ramp,
             backbone=backbone,
             weights=weights,
@@ -297,7 +305,7 @@ class IEDLClassifier(EvidentialBaseline):
     ----------
     taxonomy : Taxonomy, default=None
         The tree; None makes a flat one of the labels.
-    evidence, evidence_scale, initial_vacuity, kl_weight, kl_ramp
+    evidence, evidence_scale, initial_vacuity, kl_weight, kl_per_child, kl_ramp
         As in :class:`FlatEDLClassifier`, with the same defaults.
     fisher_weight : float, default=None
         Weight c of the log determinant of the Fisher information; None means
@@ -337,6 +345,7 @@ class IEDLClassifier(EvidentialBaseline):
         evidence_scale: float | str = EVIDENCE_SCALE,
         initial_vacuity: float = INITIAL_VACUITY,
         kl_weight: float = KL_WEIGHT,
+        kl_per_child: bool = True,
         kl_ramp: float = KL_RAMP,
         fisher_weight: float | None = None,
         partial_labels: str = "marginal",
@@ -369,6 +378,7 @@ class IEDLClassifier(EvidentialBaseline):
             evidence_scale=evidence_scale,
             initial_vacuity=initial_vacuity,
             kl_weight=kl_weight,
+            kl_per_child=kl_per_child,
             kl_ramp=kl_ramp,
             backbone=backbone,
             weights=weights,
@@ -415,7 +425,7 @@ class REDLClassifier(EvidentialBaseline):
     ----------
     taxonomy : Taxonomy, default=None
         The tree; None makes a flat one of the labels.
-    evidence, evidence_scale, initial_vacuity, kl_weight, kl_ramp
+    evidence, evidence_scale, initial_vacuity, kl_weight, kl_per_child, kl_ramp
         As in :class:`FlatEDLClassifier`, with the same defaults.
     relaxation : float, default=1.0
         λ₁, the weight of the evidence for other leaves in the probability of one.
@@ -456,6 +466,7 @@ class REDLClassifier(EvidentialBaseline):
         evidence_scale: float | str = EVIDENCE_SCALE,
         initial_vacuity: float = INITIAL_VACUITY,
         kl_weight: float = KL_WEIGHT,
+        kl_per_child: bool = True,
         kl_ramp: float = KL_RAMP,
         relaxation: float = 1.0,
         leaf_prior: float = 0.1,
@@ -489,6 +500,7 @@ class REDLClassifier(EvidentialBaseline):
             evidence_scale=evidence_scale,
             initial_vacuity=initial_vacuity,
             kl_weight=kl_weight,
+            kl_per_child=kl_per_child,
             kl_ramp=kl_ramp,
             backbone=backbone,
             weights=weights,
@@ -539,7 +551,7 @@ class HENNClassifier(EvidentialBaseline):
     ----------
     taxonomy : Taxonomy, default=None
         The tree; None makes a flat one of the labels.
-    evidence, evidence_scale, initial_vacuity, kl_weight, kl_ramp
+    evidence, evidence_scale, initial_vacuity, kl_weight, kl_per_child, kl_ramp
         As in :class:`FlatEDLClassifier`, with the same defaults.
     group_level : str or int, default=None
         Name or depth of the level whose nodes are the groups; None means the first level that
@@ -588,6 +600,7 @@ class HENNClassifier(EvidentialBaseline):
         evidence_scale: float | str = EVIDENCE_SCALE,
         initial_vacuity: float = INITIAL_VACUITY,
         kl_weight: float = KL_WEIGHT,
+        kl_per_child: bool = True,
         kl_ramp: float = KL_RAMP,
         group_level: str | int | None = None,
         backbone: str | None = "resnet50",
@@ -619,6 +632,7 @@ class HENNClassifier(EvidentialBaseline):
             evidence_scale=evidence_scale,
             initial_vacuity=initial_vacuity,
             kl_weight=kl_weight,
+            kl_per_child=kl_per_child,
             kl_ramp=kl_ramp,
             backbone=backbone,
             weights=weights,

@@ -134,7 +134,7 @@ class FlatOpinionHead(EvidentialHead):
             divergence = losses.dirichlet_kl(
                 torch.where(inside, prior, evidence + prior), prior, _row_sum
             )
-            loss = loss + kl_weight * divergence
+            loss = loss + kl_weight / (n_leaves if self.kl_per_child else 1) * divergence
         return loss.masked_fill(silent, 0.0)
 
     def _cells(self, evidence: Tensor, inside: Tensor) -> Cells:
@@ -384,8 +384,9 @@ class HENNHead(EvidentialHead):
         alpha = leaves + 1
         within = self._group_sum(alpha)
         beta = within + groups
-        share = (beta.log() - within.log())[:, self.group]
-        return alpha.log() + share - beta.sum(1, keepdim=True).log()
+        # Logs of fractions: those of large concentrations would cancel with few digits left.
+        of_group = beta / beta.sum(1, keepdim=True)
+        return (alpha / within[:, self.group]).log() + of_group.log()[:, self.group]
 
     def loss(self, features: Tensor, targets: LeafRanges, progress: float) -> Tensor:
         """Return the loss of each sample."""
@@ -415,7 +416,7 @@ class HENNHead(EvidentialHead):
             kept_alpha = torch.where(inside & ~names_groups, 1.0, alpha)
             kept_groups = torch.where(group_inside & names_groups, 0.0, groups)
             divergence = self._divergence(kept_alpha, kept_groups)
-            loss = loss + kl_weight * divergence
+            loss = loss + kl_weight / (len(self.group) if self.kl_per_child else 1) * divergence
         return loss.masked_fill(targets.stop - targets.start == len(self.group), 0.0)
 
     def _divergence(self, alpha: Tensor, groups: Tensor) -> Tensor:

@@ -72,6 +72,8 @@ class H2EDLClassifier(TreeClassifier):
         The evidential risk of each decision.
     kl_weight : float, default=0.01
         Full weight λ of the KL regulariser, which takes evidence for wrong children away.
+    kl_per_child : bool, default=True
+        Whether λ is divided by the node's number of children, with which the KL grows.
     kl_ramp : float, default=0.5
         Fraction of the training over which that weight rises from 0.
     leaf_weight : float, default=1.0
@@ -181,6 +183,7 @@ class H2EDLClassifier(TreeClassifier):
         "prior_weight": [Interval(Real, 0, None, closed="neither"), StrOptions({"children"})],
         "risk": [StrOptions(set(RISKS))],
         "kl_weight": [Interval(Real, 0, None, closed="left")],
+        "kl_per_child": ["boolean"],
         "kl_ramp": [Interval(Real, 0, 1, closed="both")],
         "leaf_weight": [Interval(Real, 0, None, closed="left")],
         "consistency_weight": [Interval(Real, 0, None, closed="left")],
@@ -199,6 +202,7 @@ class H2EDLClassifier(TreeClassifier):
         prior_weight: float | str = "children",
         risk: str = "squared",
         kl_weight: float = KL_WEIGHT,
+        kl_per_child: bool = True,
         kl_ramp: float = KL_RAMP,
         leaf_weight: float = LEAF_WEIGHT,
         consistency_weight: float = 0.0,
@@ -259,6 +263,7 @@ class H2EDLClassifier(TreeClassifier):
         self.prior_weight = prior_weight
         self.risk = risk
         self.kl_weight = kl_weight
+        self.kl_per_child = kl_per_child
         self.kl_ramp = kl_ramp
         self.leaf_weight = leaf_weight
         self.consistency_weight = consistency_weight
@@ -353,5 +358,6 @@ def evidence_options(estimator: Any) -> dict[str, Any]:
         "learn_evidence_scale": learn,
         "initial_vacuity": estimator.initial_vacuity,
         "kl_weight": estimator.kl_weight,
+        "kl_per_child": estimator.kl_per_child,
         "kl_ramp": estimator.kl_ramp,
     }

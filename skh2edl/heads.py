@@ -319,6 +319,8 @@ class EvidentialHead(TreeHead):
         Vacuity of every opinion before training; it sets the initial bias.
     kl_weight : float, default=1.0
         Full weight of the KL regulariser.
+    kl_per_child : bool, default=True
+        Whether that weight is divided by the number of children of the node.
     kl_ramp : float, default=0.5
         Fraction of the training over which that weight rises from 0.
     """
@@ -334,6 +336,7 @@ class EvidentialHead(TreeHead):
         learn_evidence_scale: bool = False,
         initial_vacuity: float = 0.5,
         kl_weight: float = 1.0,
+        kl_per_child: bool = True,
         kl_ramp: float = 0.5,
     ) -> None:
         initial = torch.tensor(np.asarray(prior)) * (1 / initial_vacuity - 1)
@@ -345,6 +348,7 @@ class EvidentialHead(TreeHead):
         )
         self.evidence_function = EVIDENCE_FUNCTIONS[evidence]
         self.kl_weight = kl_weight
+        self.kl_per_child = kl_per_child
         self.kl_ramp = kl_ramp
 
     def to_evidence(self, logits: Tensor) -> Tensor:

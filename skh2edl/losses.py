@@ -80,9 +80,11 @@ def dirichlet_kl(alpha: Tensor, prior: Tensor, segment_sum: SegmentSum) -> Tenso
     segment_sum : callable
         Adds up the entries of each segment.
     """
-    total, total_prior = segment_sum(alpha), segment_sum(prior)
-    parts = _kl_term(alpha, prior)
-    return _kl_term(total, total_prior) - segment_sum(parts)
+    # Terms that grow like x log x cancel: float32 would lose the value from x = 1e6 on.
+    wide = alpha.dtype if alpha.device.type == "mps" else torch.float64
+    own, own_prior = alpha.to(wide), prior.to(wide)
+    whole = _kl_term(segment_sum(own), segment_sum(own_prior))
+    return (whole - segment_sum(_kl_term(own, own_prior))).to(alpha.dtype)
 
 
 def _kl_term(x: Tensor, prior: Tensor) -> Tensor:

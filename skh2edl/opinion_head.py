@@ -173,6 +173,8 @@ class OpinionTreeHead(EvidentialHead):
         kl_weight = self.kl_weight_at(progress)
         if kl_weight > 0:
             kl = losses.off_target_kl(alpha, prior, paths.is_target, paths.segment_sum)
+            if self.kl_per_child:
+                kl = kl / self.segments.fan_out.index_select(0, paths.node)
             risk = risk + kl_weight * kl
         loss = self.depth_weights.index_select(0, paths.node) * risk + self.leaf_weight * surprise
         if self.consistency_weight > 0:

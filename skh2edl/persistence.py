@@ -98,9 +98,11 @@ def save_model(estimator: Any, path: str | os.PathLike[str]) -> None:
             f"of {', '.join(MODEL_CLASSES)}, or use joblib.dump."
         )
     names = getattr(estimator, "feature_names_in_", None)
+    # Parameters set after the fit do not belong to what was learnt.
+    as_fitted = estimator.get_params(deep=False) | estimator._fitted_with
     parameters = {
         name: _plain(value)
-        for name, value in estimator.get_params(deep=False).items()
+        for name, value in as_fitted.items()
         if name not in _LEFT_OUT and _is_plain(_plain(value))
     }
     header = {
@@ -127,7 +129,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str]) -> None:
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
-    """Read a classifier that :meth:`H2EDLClassifier.save` (or a rival's) wrote.
+    """Read a classifier that :meth:`H2EDLClassifier.save` (or a baseline's) wrote.
 
     Nothing in the file is executed, and everything in it is checked.
 
@@ -183,6 +185,7 @@ def _rebuild(header: dict[str, Any], kinds: Kinds, place: str) -> tuple[Any, Net
         if header["format_version"] == 1:
             header = _from_format_1(header)
         estimator = _make_estimator(header["class"], header["parameters"])
+        estimator._note_fixed()
         taxonomy = _make_taxonomy(header["taxonomy"], n_outputs)
         estimator.taxonomy = taxonomy if header["given_taxonomy"] else None
         estimator.taxonomy_ = taxonomy
@@ -243,10 +246,12 @@ def _from_format_1(header: dict[str, Any]) -> dict[str, Any]:
     new |= {name: value for name, value in defaults.items() if value is not None}
     new |= {name: value for name, value in choices.items() if name in names}
     recipe = Recipe().get_params().keys() & old.keys()
-    new["recipe"] = {"Recipe": {name: old[name] for name in recipe if old[name] is not None}}
-    if old.get("prior") == "uniform":
+    if old.get("augmentation", "") is None:
+        old["augmentation"] = "none"
+    new["recipe"] = {"Recipe": {name: old[name] for name in recipe}}
+    if "base_rate_power" in new and old.get("prior") != "inverse_frequency":
         new["base_rate_power"] = 0.0
-    for name in ("weights", "backbone"):
+    for name in ("weights", "backbone", "validation_fraction"):
         new[name] = old[name]
     return header | {"parameters": _encode(new)}
 
@@ -256,7 +261,9 @@ def _make_taxonomy(text: Any, n_outputs: int) -> Taxonomy:
     # Before a tree is built from it: a line of text can claim a million leaves.
     n_leaves = len(record["names"]) - len({*record["parents"]} - {-1})
     if n_leaves > n_outputs:
-        raise ValueError(f"its taxonomy has {n_leaves} leaves, and the read-out {n_outputs} rows.")
+        raise ValueError(
+            f"its taxonomy has {n_leaves} leaves, its linear layer {n_outputs} outputs."
+        )
     return Taxonomy(**record)
 
 

@@ -18,7 +18,7 @@ from .network import Network
 
 # Fractions of the KL weight at which an evidential head is solved, each from the solution before:
 # at full weight from the start, many stop at a vacuous local minimum.
-_KL_RAMP = (0.0, 0.1, 1.0)
+_KL_RAMP = (0.1, 1.0)
 # Iterations of a solve that only prepares the next one.
 _RAMP_ITERATIONS = 15
 # Logits that are computed at once, so that memory does not grow with the number of samples.
@@ -45,10 +45,10 @@ def scale_features(
     fraction = weights / weights.sum()
     mean = fraction @ features
     variance = fraction @ np.square(features - mean)
-    # Rounding noise of constant features must not be blown up.
-    variance[np.sqrt(variance) <= 10 * np.finfo(features.dtype).eps * np.abs(mean)] = 0.0
-    scale = np.sqrt(variance.mean())
-    network.standardize(mean, np.full_like(mean, scale if scale > 0 else 1.0))
+    # A constant feature does not count, nor does its rounding noise.
+    varies = np.sqrt(variance) > 10 * np.finfo(features.dtype).eps * np.abs(mean)
+    scale = np.sqrt(variance[varies].mean()) if varies.any() else 1.0
+    network.standardize(mean, np.full_like(mean, scale))
 
 
 @one_thread_for_numpy()
@@ -162,8 +162,7 @@ class _Objective:
             jac=True,
             method="L-BFGS-B",
             callback=callback,
-            # Values that differ by less than rounding cannot be told apart.
-            options={"maxiter": max_iter, "gtol": tol, "ftol": torch.finfo(start.dtype).eps},
+            options={"maxiter": max_iter, "gtol": tol, "ftol": tol / 10},
         )
         if not np.isfinite(result.fun):
             raise FloatingPointError(
@@ -171,6 +170,7 @@ class _Objective:
                 "raise l2."
             )
         self._set(result.x)
+        self.head.zero_grad()  # a fitted model holds no gradient
         # 1 is the limit of iterations; a line search that finds no lower value ends at rounding.
         return bool(result.status != 1)
 

@@ -9,13 +9,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from skh2edl import FlatCEClassifier, H2EDLClassifier, HENNClassifier, Taxonomy, training
+from skh2edl import (
+    FlatCEClassifier,
+    H2EDLClassifier,
+    Hardware,
+    HENNClassifier,
+    Recipe,
+    Taxonomy,
+    training,
+)
 from skh2edl.checkpoints import CheckpointFile
 
 TREE = Taxonomy.from_nested({"warm": ["red", "yellow"], "cold": ["green", "blue"]})
 # Of 33 samples in eights and of 19 in sixes the last batch holds one: a second process has none.
 N_IMAGES, N_ROWS = 33, 19
-CPU = {"accelerator": "cpu", "n_workers": 0, "validation_fraction": None}
+ALONE = {"n_workers": 0, "validation_fraction": None}
 
 
 def rank():
@@ -53,19 +61,20 @@ def data(n_samples, shape, dtype):
     return X, labels, rng.uniform(0.5, 2, n_samples)
 
 
-def images_classifier(backbone="test_resnet", **where):
+def images_classifier(backbone="test_resnet", **options):
     return H2EDLClassifier(
         TREE, backbone=backbone, weights=None, image_size=64, max_epochs=2, batch_size=8,
-        augmentation={"scale": (0.6, 1.0)}, selection="neg_log_loss", random_state=3,
-        **CPU, **where,
-    )  # fmt: skip
+        recipe=Recipe(augmentation={"scale": (0.6, 1.0)}, selection="neg_log_loss"),
+        hardware=Hardware(accelerator="cpu"), random_state=3, **ALONE,
+    ).set_params(**options)  # fmt: skip
 
 
 def rows_classifier(kind=H2EDLClassifier, **options):
     return kind(
         TREE, backbone=None, solver="adamw", max_epochs=4, batch_size=6, learning_rate=0.05,
-        selection="neg_log_loss", random_state=3, **CPU, **options,
-    )  # fmt: skip
+        recipe=Recipe(selection="neg_log_loss"), hardware=Hardware(accelerator="cpu"),
+        random_state=3, **ALONE,
+    ).set_params(**options)  # fmt: skip
 
 
 def report(classifier, X, watch):
@@ -101,7 +110,7 @@ def fits(**where):
         "images": fit_images(**where),
         # It cannot take an empty batch.
         "transformer": fit_images(backbone="test_vit", **where),
-        "mean of weights": fit_rows(ema_decay=0.9, **where),
+        "mean of weights": fit_rows(recipe__ema_decay=0.9, **where),
         "flat": fit_rows(FlatCEClassifier, **where),
         "groups": fit_rows(HENNClassifier, **where),
     }
@@ -121,7 +130,7 @@ def die_in_epoch(number, chosen):
 def main(folder, devices="2"):
     torch.set_num_threads(1)
     folder = Path(folder)
-    where = {"devices": int(devices), "strategy": "ddp"}
+    where = {"hardware__devices": int(devices), "hardware__strategy": "ddp"}
     found = fits(**where)
     if (folder / "begun").is_dir():
         found["resumed"] = fit_rows(checkpoint_dir=folder / "begun", **where)

@@ -11,7 +11,7 @@ def softplus(x):
 
 EVIDENCE = {
     "softplus": softplus,
-    "softplus_squared": lambda x: softplus(x) ** 2,
+    "relu": lambda x: max(x, 0.0),
     "exp": lambda x: math.exp(min(x, 20.0)),
 }
 
@@ -55,7 +55,7 @@ def trigamma(x):
     return polygamma(1, x)
 
 
-def misleading_kl(alpha, prior, target):
+def off_target_kl(alpha, prior, target):
     kept = [prior[k] if k == target else one for k, one in enumerate(alpha)]
     return dirichlet_kl(kept, prior)
 
@@ -69,7 +69,7 @@ def path_to(tree, node):
 
 
 def decisions_to(tree, node):
-    """Yield (branching position, [columns], position of the child) on the way to a node."""
+    """Yield (branching position, [columns], position of the child) on the path to a node."""
     columns = {}
     for column, (parent, child) in enumerate(tree.decisions):
         columns.setdefault(parent, {})[child] = column
@@ -97,7 +97,7 @@ def opinion_tree_loss(
     evidence_scale=1.0,
     risk="squared",
     kl_weight=0.0,
-    kl_per_child=False,
+    kl_per_child=True,
     leaf_weight=0.0,
     consistency_weight=0.0,
     depth_weights=None,
@@ -112,7 +112,7 @@ def opinion_tree_loss(
             for column, rest in zip(columns, prior, strict=True)
         ]
         depth = len(tree.branching[position])
-        kl = misleading_kl(alpha, prior, target) / (len(alpha) if kl_per_child else 1)
+        kl = off_target_kl(alpha, prior, target) / (len(alpha) if kl_per_child else 1)
         own = RISKS[risk](alpha, target) + kl_weight * kl
         loss += own * (1.0 if depth_weights is None else depth_weights[depth])
         loss += leaf_weight * log_risk(alpha, target)
@@ -183,7 +183,7 @@ def soft_risk(name, alpha, target):
 
 
 def henn_parts(logits, groups):
-    """Alpha of each leaf and c of each group from the read-out."""
+    """Alpha of each leaf and c of each group from the logits."""
     n_leaves = sum(map(len, groups))
     alpha = [softplus(logit) + 1 for logit in logits[:n_leaves]]
     extra = [
@@ -229,9 +229,9 @@ def hxe_loss(tree, probability, node, depth_decay):
     for position, _, _ in decisions_to(tree, node):
         parent = tree.branching[position]
         child = path[: len(parent) + 1]
-        share = sum(probability[k] for k in leaves_of(tree, nodes[child]))
-        share /= sum(probability[k] for k in leaves_of(tree, nodes[parent]))
-        loss -= math.exp(-depth_decay * len(parent)) * math.log(share)
+        given = sum(probability[k] for k in leaves_of(tree, nodes[child]))
+        given /= sum(probability[k] for k in leaves_of(tree, nodes[parent]))
+        loss -= math.exp(-depth_decay * len(parent)) * math.log(given)
     return loss
 
 

@@ -55,8 +55,8 @@ def evidences(draw, tree, n_samples=3, dtype=np.float64):
     shape = n_samples, tree.n_decisions
     low, high = draw(st.sampled_from([(-1, 1), (-30, 6), (5, 6)]))
     evidence = 10 ** rng.uniform(low, high, shape)
-    share_of_zeros = draw(st.sampled_from([0.0, 0.5, 0.9, 1.0]))
-    evidence[rng.random(shape) < share_of_zeros] = 0
+    fraction_of_zeros = draw(st.sampled_from([0.0, 0.5, 0.9, 1.0]))
+    evidence[rng.random(shape) < fraction_of_zeros] = 0
     return evidence.astype(dtype)
 
 

@@ -1,4 +1,4 @@
-"""Rivals: each classifier is its head, reads partial labels, and can be saved, cloned, resumed."""
+"""Baselines: each is its head, reads partial labels, and can be saved, cloned and resumed."""
 
 import numpy as np
 import pytest
@@ -12,10 +12,12 @@ from skh2edl import (
     FlatCEClassifier,
     FlatEDLClassifier,
     H2EDLClassifier,
+    Hardware,
     HENNClassifier,
     HierCEClassifier,
     HXEClassifier,
     IEDLClassifier,
+    Recipe,
     REDLClassifier,
     SoftLabelClassifier,
     Taxonomy,
@@ -35,10 +37,11 @@ TREE = Taxonomy.from_nested(
 # Classifier -> its head, and parameters that are not the defaults.
 EVIDENCE = {
     "evidence": "exp",
+    "evidence_scale": 2.0,
     "kl_weight": 0.02,
-    "kl_annealing_epochs": 3,
-    "kl_per_child": True,
-    "initial_bias": -1.0,
+    "kl_per_child": False,
+    "kl_ramp": 0.3,
+    "initial_vacuity": 0.8,
 }
 METHODS = {
     FlatCEClassifier: (SoftmaxHead, {"partial_labels": "soft"}),
@@ -82,10 +85,11 @@ def data():
 
 def by_epochs(method, **parameters):
     options = {"backbone": None, "solver": "adamw", "max_epochs": 3, "batch_size": 32}
-    return method(TREE, random_state=5, accelerator="cpu", **(options | parameters))
+    options |= {"random_state": 5, "hardware": Hardware(accelerator="cpu")}
+    return method(TREE, **(options | parameters))
 
 
-def test_every_rival_is_exported_and_can_be_saved():
+def test_every_baseline_is_exported_and_can_be_saved():
     names = {method.__name__ for method in METHODS} | {"H2EDLClassifier"}
     assert names <= set(skh2edl.__all__)
     assert names == set(MODEL_CLASSES)
@@ -95,7 +99,7 @@ def test_every_rival_is_exported_and_can_be_saved():
 def test_the_classifier_is_its_head_with_the_same_options(method, data):
     X, labels, _ = data
     kind, options = METHODS[method]
-    clf = method(TREE, backbone=None, l2_metric="identity", **options).fit(X, labels)
+    clf = method(TREE, backbone=None, l2=0.003, **options).fit(X, labels)
     head = kind(TREE, 6, **options).double()
     assert type(clf.network_.head) is kind
     head.load_state_dict(clf.network_.head.state_dict())
@@ -106,8 +110,7 @@ def test_the_classifier_is_its_head_with_the_same_options(method, data):
     np.testing.assert_allclose(clf.predict_log_proba(X), expected, rtol=1e-9)
     # The loss that was minimised is the head's with these options, plus the penalty.
     with torch.no_grad():
-        loss = head.loss(features, head.prepare(TREE.resolve(labels)), np.inf).numpy()
-        # What l2=None means for so few features.
+        loss = head.loss(features, head.prepare(TREE.resolve(labels)), 1.0).numpy()
         penalty = 0.003 / 2 * float(head.linear.weight.square().sum())
     assert clf.history_["objective"][-1] == pytest.approx(loss[weight].mean() + penalty, rel=1e-9)
 
@@ -197,10 +200,10 @@ def test_only_flat_models_need_to_be_told_how_to_read_partial_labels():
 
 def test_flat_edl_is_h2edl_on_a_flat_tree(data):
     X, _, leaves = data
-    options = {"backbone": None, "prior": "inverse_frequency", "tol": 1e-8, "l2_metric": "within"}
+    options = {"backbone": None, "base_rate_power": 1.0, "leaf_weight": 0.1, "tol": 1e-8}
     rows = slice(10, None)
     flat = FlatEDLClassifier(**options).fit(X[rows], leaves[rows])
-    tree = H2EDLClassifier(preset="paper", **options).fit(X[rows], leaves[rows])
+    tree = H2EDLClassifier(**options).fit(X[rows], leaves[rows])
     np.testing.assert_allclose(flat.predict_proba(X), tree.predict_proba(X), atol=1e-5)
     belief, vacuity = flat.predict_opinion(X)
     opinion = tree.predict_hyper_opinion(X)
@@ -226,10 +229,19 @@ def test_belief_bounds_probability_and_sums_to_one_with_vacuity(method, data):
 
 
 @pytest.mark.parametrize("method", EVIDENTIAL, ids=lambda method: method.__name__)
-def test_evidential_rivals_may_tune_what_h2edl_may(method, data):
+def test_evidential_baselines_may_tune_what_h2edl_may(method, data):
     X, labels, _ = data
-    defaults = method().get_params()
-    assert (defaults["evidence"], defaults["kl_weight"]) == ("softplus", 1.0)
+    defaults, of_h2edl = method().get_params(), H2EDLClassifier().get_params()
+    names = (
+        "evidence",
+        "evidence_scale",
+        "initial_vacuity",
+        "kl_weight",
+        "kl_per_child",
+        "kl_ramp",
+    )
+    for name in names:
+        assert defaults[name] == of_h2edl[name]
     clf = method(TREE, backbone=None, evidence_scale="learn", kl_weight=0.01).fit(X, labels)
     assert clf.network_.head.log_scale.item() != 0
     with pytest.raises(ValueError, match=r"'evidence' parameter of .* must be a str among"):
@@ -242,7 +254,7 @@ def test_an_unreadable_image_gets_a_vacuous_opinion(tmp_path):
     good = tmp_path / "good.png"
     Image.fromarray(np.zeros((16, 16), dtype=np.uint8)).save(good)
     options = {"backbone": "test_resnet", "weights": None, "image_size": 16, "finetune": "head"}
-    clf = FlatEDLClassifier(TREE, on_bad_image="skip", prior="inverse_frequency", **options)
+    clf = FlatEDLClassifier(TREE, on_bad_image="skip", base_rate_power=1.0, **options)
     clf.fit([str(good)] * 6, ["lynx", "lynx", "puma", "wolf", "fox", "newt"])
     with pytest.warns(UserWarning, match="could not be read"):
         belief, vacuity = clf.predict_opinion([str(good), str(bad)])
@@ -265,7 +277,7 @@ def test_henn_groups_are_a_level(data):
     np.testing.assert_array_equal(by_name.predict_proba(X), by_default.predict_proba(X))
     in_groups = by_default.predict_group_belief(X)
     assert in_groups.shape == (120, 3)
-    assert (in_groups[:, 2] == 0).all()  # a group of one leaf says what the leaf says
+    assert (in_groups[:, 2] == 0).all()  # a group of one leaf adds nothing to its leaf
     assert (in_groups[:, :2] > 0).all()
     leaves = HENNClassifier(TREE, backbone=None, group_level=2).fit(X, labels)
     assert leaves.groups_ == list(TREE.leaves)
@@ -298,8 +310,8 @@ def test_the_published_determinant_collapses_iedl_at_a_hundred_leaves_and_ours_d
 
     def fit(fisher_weight):
         clf = IEDLClassifier(
-            backbone="test_resnet", weights=None, image_size=16, augmentation=None,
-            backbone_lr_scale=1.0, learning_rate=5e-3, weight_decay=0.0, batch_size=25,
+            backbone="test_resnet", weights=None, image_size=16, learning_rate=5e-3, batch_size=25,
+            recipe=Recipe(augmentation="none", backbone_lr_scale=1.0, weight_decay=0.0),
             max_epochs=4, validation_fraction=None, fisher_weight=fisher_weight, random_state=0,
         )  # fmt: skip
         return clf.fit(images, labels)
@@ -309,7 +321,7 @@ def test_the_published_determinant_collapses_iedl_at_a_hundred_leaves_and_ours_d
     right, right_published = (clf.score(images, labels) for clf in (ours, published))
     # Far above chance, one in a hundred, and above the other by five standard errors.
     assert binomtest(round(right * 1000), 1000, 0.01, alternative="greater").pvalue < 1e-9
-    errors = [share * (1 - share) / 1000 for share in (right, right_published)]
+    errors = [rate * (1 - rate) / 1000 for rate in (right, right_published)]
     assert right - right_published > 5 * np.sqrt(sum(errors))
     assert published.predict_opinion(images)[1].mean() > 0.999
     assert ours.predict_opinion(images)[1].mean() < 0.99

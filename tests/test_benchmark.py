@@ -105,7 +105,7 @@ def test_a_protocol_gives_every_method_the_same_chances(runs):
     for fraction in (0.25, 0.5, 0.75):
         rows = [run for run in runs if run.coarse_fraction == fraction]
         assert sorted(run.method for run in rows) == sorted([*COARSENED] * 3)
-    # Without coarse labels the three ways of reading them would be the same fit three times.
+    # Without coarse labels the three readings of them would be the same fit three times.
     whole = {(run.method, run.seed) for run in runs if not run.coarse_fraction}
     assert not {"Flat-CE, soft", "Flat-CE, drop"} & {method for method, _ in whole}
 
@@ -116,7 +116,7 @@ def test_a_protocol_gives_every_method_the_same_chances(runs):
 def test_a_record_scores_what_scikit_learn_fits_on_the_same_rows(data, features, tmp_path):
     # Our objective is mean loss + l2 / 2 |w|²; scikit-learn's is sum loss + 1 / (2 C) |w|².
     l2 = 0.01
-    plain = experiment(parameters={"l2": l2, "l2_metric": "identity", "tol": 1e-7})
+    plain = experiment(parameters={"l2": l2, "tol": 1e-7})
     (path,) = run([plain], data, features, tmp_path)
     record = json.loads(path.read_text())
     train, test = data.split == "train", data.split == "test"
@@ -195,7 +195,11 @@ def test_coarse_labels_reach_the_classifier(data, features, tmp_path):
 
 
 def test_training_in_epochs_is_recorded_epoch_by_epoch(data, tmp_path):
-    recipe = {"image_size": 32, "augmentation": "none", "backbone_lr_scale": 1.0}
+    recipe = {
+        "image_size": 32,
+        "recipe__augmentation": "none",
+        "recipe__backbone_lr_scale": 1.0,
+    }
     runs = finetuned_protocol(
         "zoo", "test_resnet", weights=None, epochs=2, seeds=(0,), parameters=recipe,
         methods=["Flat-CE"], tables=["main"],
@@ -258,7 +262,7 @@ def test_one_failure_loses_nothing_and_is_tried_again(data, features, tmp_path):
     (trouble,) = (tmp_path / "errors").iterdir()
     assert trouble.stem == bad.name
     assert "Traceback" in trouble.read_text()
-    assert "TypeError" in trouble.read_text()
+    assert "ValueError: Invalid parameter 'risk'" in trouble.read_text()
     with pytest.raises(ExperimentError, match="1 of 1 experiments failed"):
         run([bad, *good], data, features, tmp_path)
 

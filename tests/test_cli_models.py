@@ -54,14 +54,15 @@ def test_the_same_command_gives_the_same_model(zoo, tmp_path):
 def test_flags_and_a_file_set_parameters_and_flags_go_first(zoo, tmp_path):
     folder, _ = zoo
     config = tmp_path / "settings.toml"
-    config.write_text('method = "flat-edl"\nkl_weight = 0.5\nl2 = 0.25\n')
+    config.write_text('method = "flat-edl"\nkl_weight = 0.5\nl2 = 0.25\npatience = 3\n')
     out = tmp_path / "m.safetensors"
-    flags = ("--l2", "0.125", "--max-iter=700")
+    flags = ("--l2", "0.125", "--max-iter=700", "--weight-decay", "0.2", "--accelerator=cpu")
     result = invoke("fit", folder / "animals.csv", *FEATURES, "-o", out, "--config", config, *flags)
     assert result.exit_code == 0, result.output
     clf = load_model(out)
     assert type(clf).__name__ == "FlatEDLClassifier"
     assert (clf.kl_weight, clf.l2, clf.max_iter) == (0.5, 0.125, 700)
+    assert (clf.recipe.weight_decay, clf.recipe.patience) == (0.2, 3)
 
 
 def test_an_interrupted_fit_is_taken_up_by_the_same_command(zoo, tmp_path, monkeypatch):
@@ -126,8 +127,19 @@ def test_every_parameter_is_listed_with_its_default(tmp_path):
     assert result.exit_code == 0
     assert "--depth-decay" in result.output
     assert "--kl-weight" not in result.output
-    (line,) = [line for line in result.output.splitlines() if line.startswith("--batch-size")]
-    assert line.split()[1] == "64"
+    for flag, default in (("--batch-size", "64"), ("--clip-norm", "1.0"), ("--devices", "1")):
+        (line,) = [line for line in result.output.splitlines() if line.startswith(flag)]
+        assert line.split()[1] == default
+    assert "--recipe" not in result.output
+
+
+@pytest.mark.parametrize("flag", ["--batch-size", "--patience"])
+def test_a_wrong_value_is_named_by_its_flag(zoo, tmp_path, flag):
+    folder, _ = zoo
+    out = tmp_path / "m.safetensors"
+    result = invoke("fit", folder / "animals.csv", *FEATURES, "-o", out, flag, "0")
+    assert result.exit_code != 0
+    assert f"{flag} must be an int in the range [1, inf)" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize(

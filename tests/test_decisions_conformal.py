@@ -208,7 +208,7 @@ def test_the_threshold_is_the_quantile_of_the_scores():
     assert clf.threshold_ == pytest.approx(np.sort(own)[79], abs=1e-12)  # the 80th of 99
 
 
-def test_cumulative_scores_follow_the_doubt_in_each_sample():
+def test_cumulative_scores_follow_the_uncertainty_of_each_sample():
     leaves = np.zeros((2, 9))
     leaves[0, :2] = 0.6, 0.4
     leaves[1] = 1 / 9

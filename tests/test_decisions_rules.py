@@ -71,9 +71,9 @@ def test_no_likely_enough_node_says_more_than_the_most_informative(case, thresho
         best = max((information(tree, node) for node in allowed), default=0.0)
         assert information(tree, answer) >= best - 1e-12
         assert information(tree, answer) == 0 or total[answer] >= threshold - 1e-12
-        rivals = [n for n in allowed if abs(information(tree, n) - best) < 1e-12]
-        if rivals and information(tree, answer) < best + 1e-12:
-            assert total[answer] >= max(total[node] for node in rivals) - 1e-12
+        others = [n for n in allowed if abs(information(tree, n) - best) < 1e-12]
+        if others and information(tree, answer) < best + 1e-12:
+            assert total[answer] >= max(total[node] for node in others) - 1e-12
 
 
 @given(stated_probabilities(), st.sampled_from((1e-6, 0.01, 0.2, 0.7, 1.0, 3.0, 50.0)))

@@ -158,7 +158,9 @@ def test_torchrun_on_two_machines_trains_as_one_process(tmp_path, alone):
 def test_spawned_processes_give_their_weights_to_the_notebook(alone, monkeypatch, tmp_path):
     X, y, weight = data(len(alone["images"]["proba"]), (64, 64, 3), np.uint8)
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # as in a notebook
-    classifier = images_classifier(devices=2, strategy="ddp_notebook", checkpoint_dir=tmp_path)
+    classifier = images_classifier(
+        hardware__devices=2, hardware__strategy="ddp_notebook", checkpoint_dir=tmp_path
+    )
     classifier.fit(X[:-5], y[:-5], weight[:-5], X_val=X[-5:], y_val=y[-5:])
     expected = alone["images"]
     np.testing.assert_allclose(classifier.predict_proba(X), expected["proba"], rtol=0, atol=1e-5)
@@ -190,8 +192,11 @@ def test_a_process_that_dies_stalls_or_fails_ends_the_fit(work, error, message):
 
 
 def test_what_cannot_be_told_to_a_new_process_is_named():
-    classifier = rows_classifier(devices=2, strategy="ddp_spawn").set_params(
-        selection=lambda estimator, X, y: 0.0, validation_fraction=0.2
+    classifier = rows_classifier(
+        hardware__devices=2,
+        hardware__strategy="ddp_spawn",
+        recipe__selection=lambda estimator, X, y: 0.0,
+        validation_fraction=0.2,
     )
     X, y, _ = data(N_ROWS, (4,), np.float32)
     with pytest.raises(ValueError, match="A scorer in selection= must be importable"):
@@ -202,7 +207,7 @@ def test_what_cannot_be_told_to_a_new_process_is_named():
 def test_other_strategies_are_refused(strategy):
     X, y, _ = data(N_ROWS, (4,), np.float32)
     with pytest.raises(ValueError, match=f"strategy='{strategy}' is not supported. Use 'auto'"):
-        rows_classifier(strategy=strategy).fit(X, y)
+        rows_classifier(hardware__strategy=strategy).fit(X, y)
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_opinions_are_fused_by_averaging(fused, data):
 
 def test_bootstrap_makes_members_of_a_deterministic_estimator_differ(data):
     X, y = data
-    model = H2EDLClassifier(TREE, backbone=None, prior="inverse_frequency")
+    model = H2EDLClassifier(TREE, backbone=None, base_rate_power=1.0)
     same = TreeEnsembleClassifier(model, 2, how="opinions", random_state=0).fit(X, y)
     first, second = (member.predict_proba(X) for member in same.estimators_)
     np.testing.assert_array_equal(first, second)

@@ -1,4 +1,4 @@
-"""The rivals' losses against plain Python, Monte Carlo, linear algebra, and each other."""
+"""The baselines' losses against plain Python, Monte Carlo, linear algebra, and each other."""
 
 import math
 
@@ -12,8 +12,9 @@ from strategies import taxonomies
 from torch.distributions import Dirichlet, kl_divergence
 
 from skh2edl import HyperOpinion, Taxonomy, losses
+from skh2edl.evidence_functions import EVIDENCE_FUNCTIONS
 from skh2edl.flat_heads import FlatEDLHead, HENNHead, IEDLHead, REDLHead
-from skh2edl.heads import EVIDENCE_FUNCTIONS, SoftmaxHead
+from skh2edl.heads import SoftmaxHead
 from skh2edl.opinion_head import RISKS, OpinionTreeHead
 from skh2edl.softmax_heads import HXEHead, SoftLabelHead
 
@@ -39,7 +40,7 @@ ALL = [*WITH_READINGS, HENNHead]
 def make(kind, tree=TREE, seed=0, dtype=torch.float64, **options):
     """A head with random weights, from the start with the full weight of each term."""
     if issubclass(kind, (*EVIDENTIAL, HENNHead)):
-        options = {"kl_annealing_epochs": 0, **options}
+        options = {"kl_ramp": 0.0, "kl_per_child": False, **options}
     head = kind(tree, N_FEATURES, **options).to(dtype)
     rng = np.random.default_rng(seed)
     with torch.no_grad():
@@ -54,9 +55,9 @@ def make_features(n_samples, seed=1, dtype=torch.float64):
 
 
 def losses_and_logits(head, tree=TREE, seed=1):
-    """The loss with every node of the tree as label, and the read-outs behind them."""
+    """The loss with every node of the tree as label, and the logits behind them."""
     features = make_features(tree.n_nodes, seed)
-    ours = head.loss(features, head.prepare(np.arange(tree.n_nodes)), 0)
+    ours = head.loss(features, head.prepare(np.arange(tree.n_nodes)), 1.0)
     weight, bias = (value.detach().numpy() for value in (head.linear.weight, head.linear.bias))
     return ours.detach().numpy(), (features.numpy() @ weight.T + bias).tolist()
 
@@ -80,7 +81,9 @@ def check_every_label(head, expected, tree=TREE):
 @pytest.mark.parametrize("reading", READINGS)
 @pytest.mark.parametrize("risk", RISKS)
 def test_flat_edl_judges_the_cells_that_a_label_distinguishes(risk, reading):
-    head = make(FlatEDLHead, risk=risk, partial_labels=reading, leaf_weight=0.3, kl_weight=0.7)
+    # The weight of the KL is divided by the number of leaves.
+    options = {"leaf_weight": 0.3, "kl_weight": 0.7 * 7, "kl_per_child": True}
+    head = make(FlatEDLHead, risk=risk, partial_labels=reading, **options)
 
     def expected(logits, inside, node):
         evidence, prior = list(map(reference.softplus, logits)), [1.0] * 7
@@ -104,6 +107,7 @@ def test_flat_edl_is_h2edl_on_a_flat_tree(risk, evidence):
         "leaf_weight": 0.1,
         "kl_weight": 0.5,
         "kl_per_child": True,
+        "evidence_scale": 4.0,
     }
     flat = make(FlatEDLHead, tree, base_rate=base_rate, prior_weight=2.0, **options)
     ours = OpinionTreeHead(
@@ -113,8 +117,8 @@ def test_flat_edl_is_h2edl_on_a_flat_tree(risk, evidence):
     features = make_features(6)
     nodes = np.arange(6)
     torch.testing.assert_close(
-        flat.loss(features, flat.prepare(nodes), 20),
-        ours.loss(features, ours.prepare(nodes), 20),
+        flat.loss(features, flat.prepare(nodes), 1.0),
+        ours.loss(features, ours.prepare(nodes), 1.0),
         rtol=1e-9,
         atol=1e-9,
     )
@@ -128,7 +132,7 @@ def test_a_marginal_label_sees_the_dirichlet_of_merged_cells():
     head = make(FlatEDLHead, kl_weight=0)
     node = TREE.node("wild")
     features = make_features(1)
-    loss = head.loss(features, head.prepare([node]), 0).item()
+    loss = head.loss(features, head.prepare([node]), 1.0).item()
     torch.manual_seed(0)
     draws = Dirichlet(head.evidence(features)[0].detach() + 1).sample((400_000,))
     values = (1 - draws[:, :3].sum(1)).square() + draws[:, 3:].square().sum(1)
@@ -236,7 +240,8 @@ def henn_masked(alpha, extra, inside):
 
 
 def test_henn_has_the_published_loss_for_leaves_and_groups_and_the_expected_one_for_others():
-    head = make(HENNHead, kl_weight=0.7)
+    # The weight of the KL is divided by the number of leaves.
+    head = make(HENNHead, kl_weight=0.7 * 7, kl_per_child=True)
 
     def expected(logits, inside, node):
         alpha, extra = reference.henn_parts(logits, GROUPS)
@@ -260,11 +265,11 @@ def test_henn_reads_a_label_above_its_groups_as_their_union():
     leaves, extra = (value.detach() for value in head.evidence(features))
     beta_cat = (leaves[0, :4] + 1).sum() + extra[0, 0]
     total = leaves.sum() + 7 + extra.sum()
-    ours = head.loss(features, head.prepare(TREE.resolve(["cat"])), 0)
+    ours = head.loss(features, head.prepare(TREE.resolve(["cat"])), 1.0)
     assert ours.item() == pytest.approx((total.digamma() - beta_cat.digamma()).item(), abs=1e-9)
     # Its penalty takes away c of the one group inside that has a c.
     with_kl = make(HENNHead, group_nodes=groups, kl_weight=1.0)
-    added = with_kl.loss(features, head.prepare(TREE.resolve(["cat"])), 0) - ours
+    added = with_kl.loss(features, head.prepare(TREE.resolve(["cat"])), 1.0) - ours
     alpha = (leaves[0] + 1).tolist()
     kept = [0.0, 0.0, extra[0, 2].item(), 0.0]
     expected = reference.henn_kl(alpha, kept, [[0, 1, 2], [3], [4, 5], [6]])
@@ -277,7 +282,7 @@ def test_henn_costs_are_expectations_under_the_density_of_the_grouped_dirichlet(
     head = make(HENNHead, kl_weight=0)
     features = make_features(1, seed=3)
     node = TREE.node(label)
-    loss = head.loss(features, head.prepare([node]), 0).item()
+    loss = head.loss(features, head.prepare([node]), 1.0).item()
     leaves, extra = (value.detach() for value in head.evidence(features))
     torch.manual_seed(0)
     draws = Dirichlet(leaves[0] + 1).sample((400_000,))
@@ -295,7 +300,7 @@ def test_henn_costs_are_expectations_under_draws_from_groups_and_within(label):
     head = make(HENNHead, kl_weight=0)
     features = make_features(1, seed=4)
     node = TREE.node(label)
-    loss = head.loss(features, head.prepare([node]), 0).item()
+    loss = head.loss(features, head.prepare([node]), 1.0).item()
     leaves, extra = (value.detach().numpy()[0] for value in head.evidence(features))
     rng = np.random.default_rng(0)
     alpha = leaves + 1
@@ -318,8 +323,8 @@ def test_henn_with_groups_of_one_leaf_is_evidential_learning_with_the_digamma_ri
         edl.linear.bias.copy_(henn.linear.bias[:5])
     features, nodes = make_features(6), np.arange(6)
     torch.testing.assert_close(
-        henn.loss(features, henn.prepare(nodes), 3),
-        edl.loss(features, edl.prepare(nodes), 3),
+        henn.loss(features, henn.prepare(nodes), 1.0),
+        edl.loss(features, edl.prepare(nodes), 1.0),
         rtol=1e-9,
         atol=1e-9,
     )
@@ -456,18 +461,18 @@ def test_gradients_of_henn_are_right():
 def check_gradients(head):
     targets = head.prepare(np.arange(TREE.n_nodes))
     features = make_features(TREE.n_nodes).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: head.loss(x, targets, 3), features)
+    assert torch.autograd.gradcheck(lambda x: head.loss(x, targets, 1.0), features)
 
 
 @pytest.mark.parametrize("kind", ALL)
 def test_unlabelled_samples_cost_nothing_and_move_nothing(kind):
     for reading in READINGS if kind is not HENNHead else [None]:
         head = make(kind, **({} if reading is None else {"partial_labels": reading}))
-        loss = head.loss(make_features(3), head.prepare([0, 0, 0]), 5)
+        loss = head.loss(make_features(3), head.prepare([0, 0, 0]), 1.0)
         loss.sum().backward()
         assert loss.tolist() == [0, 0, 0]
         assert head.linear.weight.grad.abs().max() == 0
-        assert head.loss(make_features(0), head.prepare([]), 5).shape == (0,)
+        assert head.loss(make_features(0), head.prepare([]), 1.0).shape == (0,)
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -475,15 +480,15 @@ def test_samples_do_not_touch_each_other(kind):
     head = make(kind)
     nodes = np.arange(TREE.n_nodes)
     features = make_features(nodes.size)
-    together = head.loss(features, head.prepare(nodes), 5)
-    alone = [head.loss(features[[node]], head.prepare([node]), 5) for node in nodes]
+    together = head.loss(features, head.prepare(nodes), 1.0)
+    alone = [head.loss(features[[node]], head.prepare([node]), 1.0) for node in nodes]
     torch.testing.assert_close(together, torch.cat(alone), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", EVIDENTIAL)
 def test_a_dropped_label_sends_no_gradient(kind):
     head = make(kind, partial_labels="drop")
-    head.loss(make_features(1), head.prepare(TREE.resolve(["cat"])), 5).sum().backward()
+    head.loss(make_features(1), head.prepare(TREE.resolve(["cat"])), 1.0).sum().backward()
     assert head.linear.weight.grad.abs().max() == 0
 
 
@@ -511,7 +516,7 @@ def test_losses_and_gradients_are_finite_for_huge_logits(kind, options):
         head.linear.weight.copy_(torch.from_numpy(values))
         head.linear.bias.zero_()
     features = torch.eye(N_FEATURES)[rng.integers(N_FEATURES, size=nodes.size)].requires_grad_()
-    loss = head.loss(features, head.prepare(nodes), 50)
+    loss = head.loss(features, head.prepare(nodes), 1.0)
     loss.sum().backward()
     assert loss.dtype == torch.float32
     assert torch.isfinite(loss).all()
@@ -520,7 +525,7 @@ def test_losses_and_gradients_are_finite_for_huge_logits(kind, options):
     log_probability = head.leaf_log_probability(features)
     assert torch.isfinite(log_probability).all()
     with torch.no_grad():
-        exact = head.double().loss(features.double(), head.prepare(nodes), 50)
+        exact = head.double().loss(features.double(), head.prepare(nodes), 1.0)
     torch.testing.assert_close(loss.double(), exact, rtol=1e-4, atol=1e-4)
 
 
@@ -529,9 +534,9 @@ def test_half_precision_features_are_computed_in_float32(kind):
     head = make(kind, dtype=torch.float32)
     targets = head.prepare(np.arange(TREE.n_nodes))
     features = make_features(TREE.n_nodes, dtype=torch.float16)
-    expected = head.loss(features.float(), targets, 50)
+    expected = head.loss(features.float(), targets, 1.0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        ours = head.loss(features, targets, 50)
+        ours = head.loss(features, targets, 1.0)
     assert ours.dtype == torch.float32
     assert torch.equal(ours, expected)
 

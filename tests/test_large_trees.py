@@ -1,4 +1,4 @@
-"""Fits and answers of a tree that is too large to be read whole in every step."""
+"""Fits and predictions of a tree that is too large for a dense layer in every step."""
 
 import numpy as np
 import pytest
@@ -14,11 +14,8 @@ TREE = Taxonomy.from_nested({f"g{a}": [f"g{a}s{b}" for b in range(6)] for a in r
 
 @pytest.fixture
 def as_if_large(monkeypatch):
-    monkeypatch.setattr("skh2edl.training._ROWS_FROM", 1)
-    monkeypatch.setattr("skh2edl.path_read_out._COST_OF_A_PRODUCT", -1e9)
-    monkeypatch.setattr("skh2edl._base._SEARCH_FROM", 1)
+    monkeypatch.setattr("skh2edl.heads.LARGE_TREE", 1)
     monkeypatch.setattr("skh2edl._base._MAX_WEIGHTS_OF_LBFGS", 1)
-    monkeypatch.setattr("skh2edl.h2edl.MAX_NESTED_LEAVES", 1)
 
 
 def clouds(n_classes=12, n_each=12):
@@ -29,7 +26,7 @@ def clouds(n_classes=12, n_each=12):
 
 
 @pytest.mark.parametrize("make", [H2EDLClassifier, HierCEClassifier])
-def test_a_large_tree_is_learnt_by_rows_and_searched(as_if_large, make, tmp_path):
+def test_a_large_tree_is_learnt_on_the_paths_and_searched(as_if_large, make, tmp_path):
     X, y = clouds()
     clf = make(
         TREE,
@@ -40,7 +37,7 @@ def test_a_large_tree_is_learnt_by_rows_and_searched(as_if_large, make, tmp_path
         random_state=0,
     ).fit(X, y)
     assert clf.network_.head.sparse_gradient
-    # Never passed by a sample, never moved: the rows of the groups from "g2" on.
+    # Never passed by a sample, never moved: the weights of the groups from "g2" on.
     untouched = TREE.last_decision[TREE.resolve([f"g9s{b}" for b in range(6)])]
     assert not clf.network_.head.linear.weight[untouched].any()
     proba = clf.predict_proba(X)
@@ -72,7 +69,9 @@ def test_an_impossible_k_is_refused(k):
         clf.predict_top_k(X, k)
 
 
-def test_an_interrupted_fit_by_rows_goes_on_with_the_same_bits(as_if_large, monkeypatch, tmp_path):
+def test_an_interrupted_fit_of_a_large_tree_resumes_with_the_same_bits(
+    as_if_large, monkeypatch, tmp_path
+):
     X, y = clouds()
     options = {"backbone": None, "validation_fraction": None, "random_state": 0, "max_epochs": 4}
     whole = H2EDLClassifier(TREE, **options).fit(X, y)
@@ -147,15 +146,18 @@ def test_gradients_of_rows_are_clipped_as_torch_clips_dense_ones():
 
 
 @pytest.mark.parametrize("n_features", [8, 256])
-def test_a_wide_tree_whose_rows_are_mostly_read_is_fitted_by_rows(n_features):
+def test_a_wide_tree_whose_weights_are_mostly_needed_is_fitted_on_its_paths(
+    n_features, monkeypatch
+):
+    monkeypatch.setattr("skh2edl.heads.LARGE_TREE", 1)
     tree = Taxonomy.from_nested({f"{a}": [f"{a}-{b}" for b in range(71)] for a in range(71)})
     rng = np.random.default_rng(0)
     y = np.array(tree.leaves)[rng.integers(0, tree.n_leaves, 128)]
     clf = H2EDLClassifier(
         tree,
         backbone=None,
-        read_out="nodes",
         solver="adamw",
+        kl_ramp=0.0,  # both epochs have one objective
         max_epochs=2,
         validation_fraction=None,
         random_state=0,

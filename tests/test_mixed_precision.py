@@ -5,14 +5,14 @@ import pytest
 import torch
 
 import skh2edl
-from skh2edl import H2EDLClassifier, Taxonomy
+from skh2edl import H2EDLClassifier, Hardware, Taxonomy
+from skh2edl.h2edl import VARIANTS
 
 TREE = Taxonomy.from_nested({"cat": ["lynx", "puma", "lion"], "dog": ["wolf", "fox"], "fish": None})
 LABELS = np.array([*TREE.leaves, "cat", "dog", "root"] * 8)
 FORMS = [
     (H2EDLClassifier, {}),
-    (H2EDLClassifier, {"read_out": "nodes"}),
-    (H2EDLClassifier, {"preset": "paper"}),
+    *((H2EDLClassifier, VARIANTS[name]) for name in ("plain", "consistency")),
     *(
         (getattr(skh2edl, f"{name}Classifier"), {})
         for name in ("FlatCE", "HierCE", "FlatEDL", "HENN", "IEDL", "REDL", "HXE", "SoftLabel")
@@ -29,18 +29,18 @@ def identify(value):
 
 
 @pytest.mark.parametrize(("method", "options"), FORMS, ids=identify)
-@pytest.mark.parametrize("cost", [0.0, 1e9], ids=["by way", "dense"])
-def test_a_loss_is_the_same_inside_autocast(method, options, cost, monkeypatch):
-    monkeypatch.setattr("skh2edl.path_read_out._COST_OF_A_PRODUCT", cost)
-    monkeypatch.setattr("skh2edl.path_read_out._COST_OF_AN_ENTRY", 0.0)
-    head = method(TREE, backbone=None, **options).fit(rows(), LABELS).network_.head
+@pytest.mark.parametrize("large_from", [0, 20_000], ids=["on the paths", "dense"])
+def test_a_loss_is_the_same_inside_autocast(method, options, large_from, monkeypatch):
+    monkeypatch.setattr("skh2edl.heads.LARGE_TREE", large_from)
+    clf = method(TREE, backbone=None, solver="lbfgs", **options)
+    head = clf.fit(rows(), LABELS).network_.head
     targets = head.prepare(TREE.resolve(LABELS))
     features = torch.from_numpy(rows()).requires_grad_()
-    plain = head.loss(features, targets, 5.0)
+    plain = head.loss(features, targets, 0.5)
     plain.sum().backward()
     gradient, features.grad = features.grad, None
     with torch.autocast("cpu", torch.bfloat16):
-        mixed = head.loss(features, targets, 5.0)
+        mixed = head.loss(features, targets, 0.5)
     mixed.sum().backward()
     assert mixed.dtype == torch.float32
     torch.testing.assert_close(mixed, plain, rtol=0, atol=0)
@@ -54,7 +54,7 @@ def test_a_fit_runs_in_mixed_precision(method, options):
             TREE,
             backbone=None,
             solver="adamw",
-            precision=precision,
+            hardware=Hardware(precision=precision),
             max_epochs=2,
             validation_fraction=None,
             random_state=0,
@@ -74,7 +74,7 @@ def test_a_network_is_fine_tuned_in_mixed_precision():
         backbone="test_resnet",
         weights=None,
         image_size=32,
-        precision="bf16-mixed",
+        hardware=Hardware(precision="bf16-mixed"),
         max_epochs=1,
         validation_fraction=None,
         random_state=0,

@@ -1,4 +1,4 @@
-"""A training step gives the device work and never waits for an answer."""
+"""A training step gives the device work and never waits for a result."""
 
 import numpy as np
 import pytest
@@ -69,30 +69,31 @@ def test_the_counter_sees_what_waits():
 
 
 @pytest.mark.parametrize(
-    ("method", "read_out"),
+    ("method", "layer"),
     [
-        *(("H2EDLClassifier", read_out) for read_out in ("nodes", "rows", "sparse rows")),
-        *((method, "nested") for method in METHODS),
+        *((method, "dense") for method in METHODS),
+        *(
+            (method, layer)
+            for method in ("H2EDLClassifier", "HierCEClassifier")
+            for layer in ("on the paths", "on the paths, sparse gradient")
+        ),
     ],
 )
-def test_no_head_waits_in_a_step(method, read_out, monkeypatch):
-    options = {}
-    if method == "H2EDLClassifier":
-        options["read_out"] = "nested" if read_out == "nested" else "nodes"
-    if "rows" in read_out:
-        # As on another device, where rows are copied.
-        monkeypatch.setattr("skh2edl.path_read_out._COST_OF_A_GATHERED_ROW", 0)
-        monkeypatch.setattr("skh2edl.path_read_out._in_place", lambda _: False)
+def test_no_head_waits_in_a_step(method, layer, monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(24, 4)).astype(np.float32)
     y = np.array(TREE.labels(1 + np.arange(24) % (TREE.n_nodes - 1)))
-    clf = getattr(skh2edl, method)(TREE, backbone=None, max_iter=3, tol=10.0, **options).fit(X, y)
+    clf = getattr(skh2edl, method)(TREE, backbone=None, max_iter=3, tol=10.0).fit(X, y)
     network: Network = clf.network_.train()
-    network.head.sparse_gradient = read_out == "sparse rows"
+    if layer != "dense":
+        monkeypatch.setattr("skh2edl.heads.LARGE_TREE", 0)
+        # As on another device, where weights are copied.
+        monkeypatch.setattr("skh2edl.path_read_out._in_place", lambda _: False)
+    network.head.sparse_gradient = "sparse" in layer
     prepared = network.head.prepare(TREE.resolve(y)).to(torch.device("cpu"))
     weight = torch.ones(24)
     with Waits() as waits:
-        losses = network(torch.from_numpy(X), Boxed(prepared), 3.0)
+        losses = network(torch.from_numpy(X), Boxed(prepared), 0.5)
         loss = (weight * losses).sum() / weight.sum().clamp(min=1e-12)
         loss.backward()
         if not network.head.sparse_gradient:

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import cross_validate
 
-from skh2edl import H2EDLClassifier, Taxonomy
+from skh2edl import H2EDLClassifier, Hardware, Taxonomy
 from skh2edl.persistence import MODEL_CLASSES
 
 TREE = Taxonomy.from_nested(
@@ -41,7 +41,7 @@ def test_features_of_any_size_give_probabilities(fitted):
             assert_probabilities(opinion.mass, atol=1e-6)
 
 
-def test_an_answer_depends_on_no_other_row(fitted):
+def test_a_prediction_depends_on_no_other_row(fitted):
     whole = fitted.predict_proba(X)
     order = np.random.default_rng(1).permutation(len(X))
     assert_allclose(fitted.predict_proba(X[order]), whole[order], rtol=0, atol=1e-6)
@@ -52,11 +52,11 @@ def test_an_answer_depends_on_no_other_row(fitted):
     assert_allclose(fitted.predict_proba(with_outlier)[:5], whole[:5], rtol=0, atol=1e-6)
 
 
-def test_an_answer_about_an_image_depends_on_no_other_image():
+def test_a_prediction_about_an_image_depends_on_no_other_image():
     images = np.random.default_rng(0).integers(0, 256, (12, 32, 32, 3), dtype=np.uint8)
     clf = H2EDLClassifier(
         TREE, backbone="test_resnet", weights=None, image_size=32, max_epochs=1, batch_size=4,
-        validation_fraction=None, random_state=0, accelerator="cpu",
+        validation_fraction=None, random_state=0, hardware=Hardware(accelerator="cpu"),
     ).fit(images, LABELS[:12])  # fmt: skip
     whole = clf.predict_proba(images)
     for batch_size in (1, 5, 12):
@@ -69,12 +69,12 @@ def test_an_answer_about_an_image_depends_on_no_other_image():
 def test_a_fit_has_the_same_bits_whatever_the_number_of_jobs(solver):
     clf = H2EDLClassifier(
         TREE, backbone=None, solver=solver, max_epochs=2, tol=1e-2, random_state=0,
-        accelerator="cpu",
+        hardware=Hardware(accelerator="cpu"),
     )  # fmt: skip
-    answers = {}
+    predictions = {}
     for n_jobs, backend in [(1, "sequential"), (2, "multiprocessing"), (2, "threading")]:
         with joblib.parallel_config(backend=backend):
             found = cross_validate(clf, X, LABELS, cv=3, n_jobs=n_jobs, return_estimator=True)
-        answers[backend] = [one.predict_log_proba(X) for one in found["estimator"]]
-    assert_array_equal(answers["multiprocessing"], answers["sequential"])
-    assert_array_equal(answers["threading"], answers["sequential"])
+        predictions[backend] = [one.predict_log_proba(X) for one in found["estimator"]]
+    assert_array_equal(predictions["multiprocessing"], predictions["sequential"])
+    assert_array_equal(predictions["threading"], predictions["sequential"])

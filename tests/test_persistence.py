@@ -12,8 +12,7 @@ from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from skh2edl import FlatCEClassifier, H2EDLClassifier, Taxonomy, load_model
-from skh2edl.h2edl import PRESETS
+from skh2edl import FlatCEClassifier, H2EDLClassifier, Hardware, Recipe, Taxonomy, load_model
 from skh2edl.persistence import MODEL_CLASSES
 
 TREE = Taxonomy.from_nested(
@@ -54,37 +53,45 @@ def test_a_loaded_model_predicts_the_same_bits(tmp_path, name, dtype):
     assert loaded.n_iter_ == classifier.n_iter_
 
 
-def test_a_model_keeps_what_its_preset_chose_when_presets_change(tmp_path, monkeypatch):
+def test_a_model_keeps_its_parameters_when_defaults_change(tmp_path, monkeypatch):
     X = rows()
     classifier = H2EDLClassifier(TREE, backbone=None).fit(X, LABELS)
     expected = classifier.predict_log_proba(X)
     classifier.save(tmp_path / "model.safetensors")
-    other = {**PRESETS["default"], "read_out": "nodes", "evidence": "softplus"}
-    monkeypatch.setitem(PRESETS, "default", other)
+    # As a later release might have it.
+    defaults = H2EDLClassifier.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "evidence", "exp")
+    monkeypatch.setitem(defaults, "evidence_scale", 7.0)
     loaded = load_model(tmp_path / "model.safetensors")
+    assert H2EDLClassifier().evidence == "exp"
+    assert loaded.evidence == classifier.evidence == "softplus"
+    assert loaded.evidence_scale == classifier.evidence_scale
     assert_array_equal(loaded.predict_log_proba(X), expected)
-    assert loaded.read_out is None
     again = save_and_load(loaded, tmp_path)
     assert_array_equal(again.predict_log_proba(X), expected)
 
 
-def test_opinions_of_a_loaded_model_count_shared_evidence_as_before(tmp_path, monkeypatch):
+@pytest.mark.parametrize("evidence", ["softplus", "relu", "exp"])
+def test_opinions_come_back_with_every_kind_of_evidence(tmp_path, evidence):
     X = rows()
-    classifier = H2EDLClassifier(TREE, backbone=None).fit(X, LABELS)
-    classifier.save(tmp_path / "model.safetensors")
-    monkeypatch.setitem(PRESETS["default"], "shared_evidence", "belief")
-    loaded = load_model(tmp_path / "model.safetensors")
+    classifier = H2EDLClassifier(TREE, backbone=None, evidence=evidence).fit(X, LABELS)
+    loaded = save_and_load(classifier, tmp_path)
     assert loaded.predict_hyper_opinion(X) == classifier.predict_hyper_opinion(X)
 
 
-def test_a_file_of_before_there_was_a_choice_counts_shared_evidence_as_belief():
-    old = load_model(Path(__file__).parent / "data/models/format_1/H2EDLClassifier.safetensors")
-    assert old.network_.head.shared_evidence == "belief"
+def test_parameters_set_after_the_fit_do_not_change_what_a_file_predicts(tmp_path):
+    X = rows()
+    classifier = H2EDLClassifier(TREE, backbone=None).fit(X, LABELS)
+    expected = classifier.predict_log_proba(X)
+    classifier.set_params(evidence="exp", evidence_scale=1.0, base_rate_power=1.0, kl_weight=0.3)
+    loaded = save_and_load(classifier, tmp_path)
+    assert_array_equal(loaded.predict_log_proba(X), expected)
+    assert (loaded.evidence, loaded.base_rate_power, loaded.kl_weight) == ("softplus", 0.0, 0.3)
 
 
 def test_opinions_come_back_with_their_prior_and_the_nodes_without_labels(tmp_path):
     X = rows(20)
-    classifier = H2EDLClassifier(TREE, backbone=None, prior="inverse_frequency").fit(
+    classifier = H2EDLClassifier(TREE, backbone=None, base_rate_power=1.0).fit(
         X, ["lynx", "lynx", "puma", "dog"] * 5
     )
     loaded = save_and_load(classifier, tmp_path)
@@ -127,7 +134,7 @@ def test_parameters_come_back(tmp_path):
         "weights": Path("some") / "weights.safetensors",
         "depth_weights": np.array([1.0, 0.5, 0.25]),
         "class_weight": {"lynx": 2.0, "puma": 1},
-        "augmentation": {"scale": (0.5, 1.0), "vflip": 0.5},
+        "recipe": Recipe(augmentation={"scale": (0.5, 1.0), "vflip": 0.5}, patience=4),
         "image_size": (32, 48),
         "kl_weight": np.float32(0.5),
         "random_state": np.int64(3),
@@ -139,6 +146,8 @@ def test_parameters_come_back(tmp_path):
     assert loaded.pop("weights") == str(Path("some") / "weights.safetensors")
     assert loaded.pop("depth_weights") == [1.0, 0.5, 0.25]
     assert loaded["image_size"] == (32, 48)
+    assert loaded["recipe__augmentation"] == {"scale": (0.5, 1.0), "vflip": 0.5}
+    assert isinstance(loaded.pop("recipe"), Recipe)
     kept = {name: value for name, value in classifier.get_params().items() if name in loaded}
     assert loaded == kept
 
@@ -149,12 +158,15 @@ def test_what_speaks_of_the_machine_or_cannot_be_written_falls_back_to_its_defau
         backbone=None,
         memory=str(tmp_path / "cache"),
         checkpoint_dir=tmp_path / "run",
-        selection=lambda estimator, X, y: 0.0,
+        recipe=Recipe(selection=lambda estimator, X, y: 0.0, patience=4),
+        hardware=Hardware(accelerator="cpu"),
         random_state=np.random.RandomState(0),
     ).fit(rows(), LABELS)
     loaded = save_and_load(classifier, tmp_path)
     assert loaded.memory is loaded.checkpoint_dir is loaded.random_state is None
-    assert loaded.selection == "balanced_accuracy"
+    assert loaded.hardware is None
+    assert loaded.recipe.selection == "balanced_accuracy"
+    assert loaded.recipe.patience == 4
 
 
 def test_a_clone_of_a_loaded_model_fits_to_the_same_bits(tmp_path):

@@ -287,9 +287,9 @@ def test_a_promise_that_is_not_kept_is_said():
 def test_surest_mistakes_are_those_with_the_highest_probability_of_the_wrong_answer():
     # The first leaves less belief open, the second gives its wrong leaf more probability.
     evidence = np.zeros((2, TREE.n_decisions))
-    ways = {"cat": (60, 60), "puma": (800, 0), "lynx": (0, 12), "dog": (40, 0), "fox": (800, 0)}
+    counts = {"cat": (60, 60), "puma": (800, 0), "lynx": (0, 12), "dog": (40, 0), "fox": (800, 0)}
     for column, (_, child) in enumerate(TREE.decisions):
-        evidence[:, column] = ways.get(child[-1], (0, 0))
+        evidence[:, column] = counts.get(child[-1], (0, 0))
     opinion = HyperOpinion.from_evidence(TREE, evidence)
     proba = opinion.leaf_probability[:, TREE.leaf_order]
     report = EvaluationReport.from_predictions(["lynx", "puma"], proba, TREE, opinion=opinion)

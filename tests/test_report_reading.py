@@ -275,7 +275,7 @@ def evidence_of(strengths):
     return HyperOpinion.from_evidence(TREE, np.outer(strengths, on_the_way) + 0.1)
 
 
-def test_whether_doubt_finds_mistakes_is_counted_in_pairs_and_said():
+def test_whether_uncertainty_finds_mistakes_is_counted_in_pairs_and_said():
     opinion = evidence_of([50.0, 40.0, 30.0, 20.0, 10.0])
     proba = opinion.leaf_probability[:, TREE.leaf_order]
     y = ["lynx", "lynx", "puma", "lynx", "puma"]
@@ -287,7 +287,7 @@ def test_whether_doubt_finds_mistakes_is_counted_in_pairs_and_said():
     options = {"opinion": opinion, "images": images}
     said = words(EvaluationReport.from_predictions(y, proba, TREE, **options).to_html())
     assert "the wrong one leaves more open in 83 % of the cases: enough to sort answers" in said
-    # Every doubtful image comes with its label.
+    # Every uncertain image comes with its label.
     assert said.count("Labelled puma.") == 2
     assert said.count("Labelled lynx.") == 3
 

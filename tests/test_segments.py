@@ -53,8 +53,8 @@ def test_node_sums_and_softmax_equal_loops_over_nodes(tree):
 def segments_in_both_forms(tree):
     """By a matrix, as small trees are added up, and by index, as large ones."""
     by_matrix, by_index = TreeSegments(tree), TreeSegments(tree)
-    assert by_matrix.on_way is not None
-    by_index.on_way = None
+    assert by_matrix.on_path is not None
+    by_index.on_path = None
     return by_matrix, by_index
 
 
@@ -64,34 +64,17 @@ def test_sums_to_leaves_follow_each_path(tree):
     for segments in segments_in_both_forms(tree):
         ours = segments.sum_to_leaves(values)
         for position, leaf in enumerate(tree.leaf_nodes.tolist()):
-            way = [columns[target] for _, columns, target in reference.decisions_to(tree, leaf)]
-            torch.testing.assert_close(ours[:, position], values[:, way].sum(1))
+            path = [columns[target] for _, columns, target in reference.decisions_to(tree, leaf)]
+            torch.testing.assert_close(ours[:, position], values[:, path].sum(1))
 
 
 @given(taxonomies())
-def test_sums_below_decisions_add_up_their_leaves(tree):
-    leaves = torch.from_numpy(np.random.default_rng(0).normal(size=(3, tree.n_leaves)))
-    for segments in segments_in_both_forms(tree):
-        ours = segments.sum_below(leaves)
-        for column, child in enumerate(tree.decision_children.tolist()):
-            inside = slice(tree.leaf_start[child], tree.leaf_stop[child])
-            torch.testing.assert_close(ours[:, column], leaves[:, inside].sum(1))
-
-
-@given(taxonomies())
-def test_sums_of_rows_are_those_of_columns(tree):
-    decisions = dense(tree)
-    leaves = torch.from_numpy(np.random.default_rng(0).normal(size=(3, tree.n_leaves)))
-    for segments in segments_in_both_forms(tree):
-        to_leaves = segments.leaf_rows(decisions.T.clone())
-        torch.testing.assert_close(to_leaves, segments.sum_to_leaves(decisions).T)
-        below = segments.rows_below(leaves.T.contiguous())
-        torch.testing.assert_close(below, segments.sum_below(leaves).T)
-        root = torch.randn(1, len(decisions), dtype=decisions.dtype)
-        with_root = segments.leaf_rows(torch.cat([root, decisions.T]), with_root=True)
-        torch.testing.assert_close(with_root, to_leaves + root)
-        all_and_below = segments.rows_below(leaves.T.contiguous(), with_root=True)
-        torch.testing.assert_close(all_and_below, torch.cat([leaves.sum(1)[None], below]))
+def test_sums_along_paths_follow_each_path(tree):
+    values = dense(tree)
+    ours = TreeSegments(tree).sum_along_paths(values)
+    for column, child in enumerate(tree.decision_children.tolist()):
+        path = [columns[target] for _, columns, target in reference.decisions_to(tree, child)]
+        torch.testing.assert_close(ours[:, column], values[:, path].sum(1))
 
 
 @given(taxonomies())
@@ -138,11 +121,10 @@ def test_paths_hold_the_decisions_of_each_label_and_no_others(tree, data):
     assert paths.node.tolist() == branching
     assert paths.has_previous.tolist() == follows
     assert paths.order.tolist() == sorted(range(len(columns)), key=columns.__getitem__)
-    assert paths.chosen.tolist() == [columns[target] for target in targets]
-    ways = TreeSegments(tree).ways(nodes)
-    assert ways.n_samples == len(nodes)
-    for name in ("chosen", "sample", "node"):
-        assert getattr(ways, name).tolist() == getattr(paths, name).tolist()
+    assert paths.is_target.nonzero().flatten().tolist() == targets
+    values = dense(tree, len(nodes))
+    expected = [values[row, column].item() for row, column in zip(rows, columns, strict=True)]
+    assert paths.gather(values).tolist() == expected
 
 
 def test_sums_of_the_ragged_layout():
@@ -196,5 +178,5 @@ def test_paths_move_as_a_whole():
     moved = paths.to(torch.device("meta"))
     assert moved.n_samples == 3
     tensors = [value for value in vars(moved).values() if isinstance(value, torch.Tensor)]
-    assert len(tensors) == 8
+    assert len(tensors) == 7
     assert {tensor.device.type for tensor in tensors} == {"meta"}

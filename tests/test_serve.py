@@ -224,7 +224,7 @@ def test_of_ten_thousand_leaves_only_what_matters_is_sent(monkeypatch):
     (answer,) = response.json()["answers"]
     opened = {page["node"]: page for page in answer["tree"]}
     assert sum(len(page["children"]) for page in opened.values()) < 60
-    # The whole way to the likeliest leaf is open.
+    # The whole path to the likeliest leaf is open.
     for above, below in zip(answer["path"], answer["path"][1:], strict=False):
         shown = [child["label"] for child in opened[above["node"]]["children"]]
         assert below["label"] in shown

@@ -1,5 +1,6 @@
 """Fits by epochs: the same bits again, killed and resumed, selected, stopped, continued."""
 
+import copy
 import multiprocessing
 import os
 import random
@@ -12,9 +13,10 @@ import pytest
 import torch
 from sklearn.exceptions import NotFittedError
 
-from skh2edl import H2EDLClassifier, Taxonomy, h2edl
+from skh2edl import H2EDLClassifier, Hardware, Recipe, Taxonomy, load_model
 from skh2edl.checkpoints import CheckpointFile, fingerprint, write_atomically
-from skh2edl.training import resolve_precision
+from skh2edl.heads import EvidentialHead
+from skh2edl.recipe import resolve_precision
 
 TREE = Taxonomy.from_nested({"warm": ["red", "yellow"], "cold": ["green", "blue"]})
 COLOURS = {"red": (200, 30, 30), "yellow": (200, 200, 30), "green": (30, 200, 30)}
@@ -40,11 +42,11 @@ def small_fit(**parameters):
         "image_size": 16,
         "max_epochs": 3,
         "batch_size": 16,
-        "augmentation": {"scale": (0.6, 1.0)},
+        "recipe": Recipe(augmentation={"scale": (0.6, 1.0)}),
         "random_state": 3,
-        "accelerator": "cpu",
+        "hardware": Hardware(accelerator="cpu"),
     }
-    return H2EDLClassifier(TREE, **(options | parameters))
+    return H2EDLClassifier(TREE, **options).set_params(**parameters)
 
 
 def weights_of(clf):
@@ -98,23 +100,23 @@ def test_a_fit_without_held_out_samples_keeps_the_last_epoch(pictures):
 
 def test_patience_stops_early(pictures):
     # Nothing can improve at a vanishing learning rate after the first epoch.
-    clf = small_fit(learning_rate=1e-12, max_epochs=20, patience=2).fit(*pictures)
+    clf = small_fit(learning_rate=1e-12, max_epochs=20, recipe__patience=2).fit(*pictures)
     assert clf.n_iter_ == 3
 
 
 def test_selection_takes_any_scorer(pictures):
-    by_name = small_fit(selection="neg_log_loss").fit(*pictures)
+    by_name = small_fit(recipe__selection="neg_log_loss").fit(*pictures)
     assert max(by_name.history_["val_score"]) < 0
     images, labels = pictures
     leaves = np.isin(labels, list(COLOURS))
 
-    def share_of_red(estimator, X, y):
+    def fraction_of_red(estimator, X, y):
         return float((estimator.predict(X) == "red").mean())
 
-    by_scorer = small_fit(selection=share_of_red).fit(images[leaves], labels[leaves])
+    by_scorer = small_fit(recipe__selection=fraction_of_red).fit(images[leaves], labels[leaves])
     assert set(by_scorer.history_["val_score"]) <= {k / 6 for k in range(7)}
     with pytest.raises(ValueError, match="selection='beauty' is not known"):
-        small_fit(selection="beauty").fit(*pictures)
+        small_fit(recipe__selection="beauty").fit(*pictures)
 
 
 def test_explicit_validation_data_select_the_epoch(pictures):
@@ -128,11 +130,11 @@ def test_explicit_validation_data_select_the_epoch(pictures):
 
 def test_the_running_mean_of_weights_is_the_model(pictures):
     plain = small_fit(validation_fraction=None).fit(*pictures)
-    mean = small_fit(validation_fraction=None, ema_decay=0.99).fit(*pictures)
+    mean = small_fit(validation_fraction=None, recipe__ema_decay=0.99).fit(*pictures)
     assert not same_bits(weights_of(plain), weights_of(mean))
 
 
-def test_warm_start_and_partial_fit_go_on(pictures):
+def test_warm_start_and_partial_fit_resume(pictures):
     images, labels = pictures
     clf = small_fit(max_epochs=1, warm_start=True, validation_fraction=None, learning_rate=1e-2)
     losses = [clf.fit(images, labels).history_["loss"][0] for _ in range(4)]
@@ -146,12 +148,111 @@ def test_warm_start_and_partial_fit_go_on(pictures):
 
 def test_partial_fit_needs_all_classes_where_there_is_no_taxonomy():
     X, y = np.eye(4), np.array([0, 1, 2, 3])
-    clf = H2EDLClassifier(backbone=None, accelerator="cpu")
+    clf = H2EDLClassifier(backbone=None, hardware=Hardware(accelerator="cpu"))
     with pytest.raises(ValueError, match="classes must be passed on the first call"):
         clf.partial_fit(X, y)
     for _ in range(30):
         clf.set_params(learning_rate=0.1).partial_fit(X, y, classes=[0, 1, 2, 3])
     assert clf.predict(X).tolist() == [0, 1, 2, 3]
+
+
+# Resuming a fit ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def features():
+    """Features of four overlapping leaves; every fifth label stops at the temperature."""
+    rng = np.random.default_rng(1)
+    labels = np.array(TREE.leaves)[np.arange(60) % 4].astype(object)
+    X = np.eye(4)[np.arange(60) % 4] + rng.normal(0, 0.7, size=(60, 4))
+    labels[::5] = [TREE.ancestor(name, 1) for name in labels[::5]]
+    return X, labels
+
+
+def head_fit(**parameters):
+    options = {
+        "backbone": None,
+        "solver": "adamw",
+        "max_epochs": 10,
+        "batch_size": 60,
+        "validation_fraction": None,
+        "random_state": 3,
+        "hardware": Hardware(accelerator="cpu"),
+    }
+    return H2EDLClassifier(TREE, **(options | parameters))
+
+
+@pytest.mark.parametrize("solver", ["adamw", "lbfgs"])
+@pytest.mark.parametrize("changed", [{"kl_weight": 0.5}, {"leaf_weight": 0.1}])
+def test_warm_start_honours_a_changed_loss(features, solver, changed):
+    first = head_fit(solver=solver, warm_start=True).fit(*features)
+    # A classifier that had these parameters all along, with the weights of the first fit.
+    fresh = head_fit(solver=solver, warm_start=True, **changed).fit(*features)
+    fresh.network_.load_state_dict(first.network_.state_dict())
+    unchanged = copy.deepcopy(first).fit(*features)
+    resumed = first.set_params(**changed).fit(*features)
+    assert same_bits(weights_of(resumed), weights_of(fresh.fit(*features)))
+    assert not same_bits(weights_of(resumed), weights_of(unchanged))
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_warm_start_refuses_other_base_rates(features, tmp_path, is_loaded):
+    clf = head_fit(warm_start=True).fit(*features)
+    if is_loaded:
+        clf.save(tmp_path / "model.safetensors")
+        clf = load_model(tmp_path / "model.safetensors")
+    before = weights_of(clf)
+    clf.set_params(base_rate_power=1.0)
+    message = r"base_rate_power changed since the last fit.*they were \[0\.0\]"
+    with pytest.raises(ValueError, match=message):
+        clf.fit(*features)
+    with pytest.raises(ValueError, match=message):
+        clf.partial_fit(*features)
+    assert same_bits(weights_of(clf), before)
+    clf.set_params(base_rate_power=0.0).fit(*features)
+    clf.set_params(base_rate_power=1.0, warm_start=False).fit(*features)
+
+
+def test_partial_fit_resumes_the_annealing(features, tmp_path, monkeypatch):
+    used = []
+    weight_at = EvidentialHead.kl_weight_at
+    monkeypatch.setattr(
+        EvidentialHead,
+        "kl_weight_at",
+        lambda head, progress: used.append(weight_at(head, progress)) or used[-1],
+    )
+    clf = head_fit(kl_weight=0.2, kl_ramp=0.5)
+    for k in range(1, 13):
+        clf.partial_fit(*features)
+        assert clf.annealing_ == pytest.approx(min(k / 10, 1.0))
+        if k == 3:
+            clf.save(tmp_path / "model.safetensors")
+        if k == 4:
+            fourth = weights_of(clf)
+    # One batch a call, at the fraction of the ten epochs that was done before it.
+    np.testing.assert_allclose(used, [min(0.2, 0.2 * k / 10 / 0.5) for k in range(12)])
+
+    loaded = load_model(tmp_path / "model.safetensors")
+    assert loaded.annealing_ == pytest.approx(0.3)
+    loaded.partial_fit(*features)
+    assert loaded.annealing_ == pytest.approx(0.4)
+    assert used[-1] == pytest.approx(0.2 * 0.3 / 0.5)
+    assert same_bits(weights_of(loaded), fourth)
+
+
+def test_partial_fit_after_a_whole_fit_has_the_kl_weight_in_full(features, monkeypatch):
+    clf = head_fit(kl_weight=0.2, kl_ramp=0.5).fit(*features)
+    assert clf.annealing_ == 1.0
+    seen = []
+    weight_at = EvidentialHead.kl_weight_at
+    monkeypatch.setattr(
+        EvidentialHead,
+        "kl_weight_at",
+        lambda head, progress: seen.append(weight_at(head, progress)) or seen[-1],
+    )
+    clf.partial_fit(*features)
+    assert seen == [0.2]
+    assert clf.annealing_ == 1.0
 
 
 # Checkpoints ---------------------------------------------------------------------------------
@@ -226,15 +327,19 @@ def test_a_checkpoint_of_another_fit_is_refused(pictures, tmp_path, change, what
         other.fit(images, labels)
 
 
-def test_a_checkpoint_knows_the_values_of_its_preset(pictures, undisturbed, tmp_path, monkeypatch):
+def test_a_checkpoint_knows_parameters_by_their_values(
+    pictures, undisturbed, tmp_path, monkeypatch
+):
     small_fit(checkpoint_dir=tmp_path).fit(*pictures)
-    # Saying what the preset says is the same fit; so is a penalty, which epochs do not have.
-    named = {"kl_weight": 0.0, "initial_bias": 7.0, "read_out": "nested"}
-    for same in (named, {"l2": 0.5, "tol": 0.1}):
+    # Writing a default out is the same fit; so is a penalty, which epochs do not have.
+    named = {"evidence": "softplus", "risk": "squared", "recipe__weight_decay": 0.05}
+    for same in (named, {"l2": 0.5, "tol": 0.1}, {"hardware": Hardware(devices=1)}):
         resumed = small_fit(checkpoint_dir=tmp_path, **same).fit(*pictures)
         assert same_bits(weights_of(resumed), undisturbed)
+    with pytest.raises(ValueError, match="other parameters"):
+        small_fit(checkpoint_dir=tmp_path, recipe__weight_decay=0.5).fit(*pictures)
     # As a later release might have it.
-    monkeypatch.setitem(h2edl.PRESETS["default"], "evidence_scale", 0.5)
+    monkeypatch.setitem(H2EDLClassifier.__init__.__kwdefaults__, "evidence_scale", 0.5)
     with pytest.raises(ValueError, match="other parameters"):
         small_fit(checkpoint_dir=tmp_path).fit(*pictures)
 
@@ -280,9 +385,9 @@ def test_fingerprints_tell_values_shapes_and_types_apart():
 def test_a_loss_that_is_not_finite_names_epoch_batch_and_samples():
     X = np.eye(8, dtype=np.float32)
     clf = H2EDLClassifier(
-        backbone=None, solver="adamw", learning_rate=1e30, clip_norm=None, max_epochs=50,
-        validation_fraction=None, accelerator="cpu", feature_scaling=None, batch_size=4,
-        evidence="softplus_squared", random_state=0,
+        backbone=None, solver="adamw", learning_rate=1e30, max_epochs=50, batch_size=4,
+        recipe=Recipe(clip_norm=None), hardware=Hardware(accelerator="cpu"),
+        validation_fraction=None, random_state=0,
     )  # fmt: skip
     with pytest.raises(FloatingPointError, match=r"epoch \d+, batch \d+, which begins with row"):
         clf.fit(X * 1e30, np.arange(8) % 2)
@@ -296,8 +401,9 @@ def test_precision_is_single_where_the_device_has_no_bfloat16():
     assert resolve_precision("auto") == expected
 
 
-def test_layer_decay_and_compile_are_parameters(pictures):
-    clf = small_fit(max_epochs=1, layer_decay=0.7, warmup_epochs=0.5, clip_norm=None)
+def test_layer_decay_and_warm_up_are_parameters_of_the_recipe(pictures):
+    recipe = Recipe(layer_decay=0.7, warmup_epochs=0.5, clip_norm=None)
+    clf = small_fit(max_epochs=1, recipe=recipe)
     assert np.isfinite(clf.fit(*pictures).history_["loss"]).all()
 
 

@@ -35,6 +35,7 @@ from ..features import ImageFeatureExtractor
 from ..h2edl import H2EDLClassifier
 from ..selection import split_validation
 from .choice import SCORES, Candidate, best, fit_candidate, fit_grid
+from .corruptions import uncertainty_under_corruption
 from .experiment import Experiment
 from .records import PeakMemory, error_path, record_path, versions, write_record
 
@@ -52,6 +53,8 @@ CLASSIFIERS = {
         SoftLabelClassifier,
     )
 }
+# Test images, evenly chosen, that are blurred and hidden: each takes twelve predictions.
+_MAX_CORRUPTED = 200
 
 
 class ExperimentError(RuntimeError):
@@ -356,6 +359,8 @@ def run_experiment(
             record["temperature"] = tempered.temperature_
             record["test_temperature"] = _report(tempered, parts["test"], y_test, data.taxonomy)
         record["doubt"] = _doubt(plain.fitted, parts["test"], y_test, data.taxonomy)
+        if features is None:
+            record["corruption"] = _corruption(plain.fitted, parts["test"])
     record |= {
         "history": _history(plain.fitted),
         "best_epoch": getattr(plain.fitted, "best_epoch_", None),
@@ -432,6 +437,17 @@ def _doubt(clf: Any, X: Any, y: Any, tree: Any) -> dict[str, Any]:
             figures[name] = float(values.mean())
             figures[f"{name}_error_auroc"] = metrics.error_auroc(y, proba, values, tree)
     return figures
+
+
+def _corruption(clf: Any, source: Any) -> dict[str, Any]:
+    """Return how uncertain the model is of images that show less and less."""
+    step = -(-len(source) // _MAX_CORRUPTED)
+    pictures = [np.asarray(source.read(position)) for position in range(0, len(source), step)]
+    if hasattr(clf, "predict_hyper_opinion"):
+        return uncertainty_under_corruption(
+            lambda some: clf.predict_hyper_opinion(some).nonspecificity, pictures
+        )
+    return uncertainty_under_corruption(lambda some: 1 - clf.predict_proba(some).max(1), pictures)
 
 
 def _history(clf: Any) -> dict[str, list[Any]]:
