@@ -51,7 +51,7 @@ from .training import HeldOut, Plan, train
 # L-BFGS keeps 25 steps and 25 gradients: in single precision 2 GB of them.
 _MAX_WEIGHTS_OF_LBFGS = 10_000_000
 # Penalty of a head on fixed features; see docs/studies/defaults.md.
-DEFAULT_L2 = 1e-3
+DEFAULT_L2 = 3e-3
 # They belong to what was learnt: a fit that resumes keeps them.
 _FIXED_ON_RESUME = (
     "backbone",

@@ -64,9 +64,10 @@ def minimize_head(
     ramp: bool = True,
     verbose: int = 0,
 ) -> list[float]:
-    """Minimise the weighted mean loss plus ``l2 / 2`` times the squared weights with L-BFGS.
+    """Minimise the sum of weighted losses plus ``l2 d / 2`` times the squared weights with L-BFGS.
 
-    Biases are free. The KL weight of an evidential head rises over several solves, each warm
+    With d standardised features this is a Gaussian prior under which a logit has the variance
+    ``1 / l2``, whatever the number of features and samples. Biases are free. The KL weight of an evidential head rises over several solves, each warm
     started. No learning rate, no random numbers: the same bits every time.
 
     Parameters
@@ -80,7 +81,7 @@ def minimize_head(
     weights : ndarray of shape (n_samples,)
         Weight of each sample.
     l2 : float
-        Strength of the penalty.
+        Strength of the penalty: inverse prior variance of a logit.
     max_iter : int
         Iterations at most, of all solves together.
     tol : float
@@ -101,7 +102,8 @@ def minimize_head(
     counted = np.flatnonzero(weights > 0)
     with torch.no_grad():
         inputs = network.standardized(torch.from_numpy(features[counted]))
-    objective = _Objective(head, inputs, targets[counted], weights[counted], l2)
+    n_varying = int((inputs != inputs[:1]).any(0).sum())
+    objective = _Objective(head, inputs, targets[counted], weights[counted], l2 * n_varying)
     values: list[float] = []
     with tqdm(disable=not verbose, unit="iteration", total=max_iter) as bar:
 
@@ -131,7 +133,7 @@ def _stages(head: TreeHead) -> tuple[float, ...]:
 
 
 class _Objective:
-    """The weighted mean loss of some samples plus the penalty, and its minimum."""
+    """The weighted losses of some samples plus a penalty, over the sum of weights; its minimum."""
 
     def __init__(
         self,
@@ -139,9 +141,9 @@ class _Objective:
         inputs: Tensor,
         targets: npt.NDArray[np.int64],
         weights: npt.NDArray[np.float64],
-        l2: float,
+        penalty: float,
     ) -> None:
-        self.head, self.l2 = head, l2
+        self.head, self.penalty = head, penalty / weights.sum()
         fraction = torch.from_numpy(weights / weights.sum())
         size = max(1, _MAX_LOGITS // head.linear.out_features)
         self.parts = [
@@ -162,7 +164,8 @@ class _Objective:
             jac=True,
             method="L-BFGS-B",
             callback=callback,
-            options={"maxiter": max_iter, "gtol": tol, "ftol": tol / 10},
+            # Near a minimum a step lowers the objective by the square of the gradient.
+            options={"maxiter": max_iter, "gtol": tol, "ftol": 1e3 * tol**2},
         )
         if not np.isfinite(result.fun):
             raise FloatingPointError(
@@ -191,7 +194,7 @@ class _Objective:
             loss = fraction @ self.head.loss(inputs, targets, progress).double()
             loss.backward()
             total += loss.item()
-        penalty = self.l2 / 2 * self.head.linear.weight.double().square().sum()
+        penalty = self.penalty / 2 * self.head.linear.weight.double().square().sum()
         penalty.backward()
         gradient = torch.cat([cast(Tensor, item.grad).flatten() for item in self.trained])
         return total + penalty.item(), gradient.double().numpy()
