@@ -15,7 +15,7 @@ _EXPORTS = {
     "FlatCEClassifier": "baselines",
     "FlatEDLClassifier": "evidential_baselines",
     "H2EDLClassifier": "h2edl",
-    "HENNClassifier": "evidential_baselines",
+    "HENNClassifier": "henn",
     "HXEClassifier": "baselines",
     "HedgedClassifier": "decisions",
     "HierCEClassifier": "baselines",
@@ -51,11 +51,11 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .decisions import rank_for_annotation as rank_for_annotation
     from .ensembles import TreeEnsembleClassifier as TreeEnsembleClassifier
     from .evidential_baselines import FlatEDLClassifier as FlatEDLClassifier
-    from .evidential_baselines import HENNClassifier as HENNClassifier
     from .evidential_baselines import IEDLClassifier as IEDLClassifier
     from .evidential_baselines import REDLClassifier as REDLClassifier
     from .features import ImageFeatureExtractor as ImageFeatureExtractor
     from .h2edl import H2EDLClassifier as H2EDLClassifier
+    from .henn import HENNClassifier as HENNClassifier
     from .opinion import HyperOpinion as HyperOpinion
     from .persistence import load_model as load_model
     from .recipe import Hardware as Hardware

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
-from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -19,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ._answers import TreeAnswers
 from ._evidence import check_groups
+from ._leaf_search import LeafSearch
 from ._validation import (
     CallbackSupportMixin,
     Interval,
@@ -31,7 +31,6 @@ from .checkpoints import (
     PARAMETERS_THAT_MAY_DIFFER,
     CheckpointFile,
     fingerprint,
-    hash_weights,
 )
 from .export import export_onnx
 from .feature_cache import frozen_features
@@ -40,39 +39,21 @@ from .images import image_source, make_transform
 from .network import Network
 from .persistence import save_model
 from .recipe import GROUPS, Hardware, Recipe, resolve_precision
+from .resuming import check_unchanged, fixed_parameters, resume_head
 from .samples import FeatureSamples, ImageSamples, Output, Samples
-from .search import search_leaves
 from .selection import split_validation
 from .solvers import minimize_head, scale_features
 from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
 from .taxonomy import Taxonomy
-from .training import HeldOut, Plan, train
+from .training import HeldOut, Plan, identity_of_run, train
 
 # L-BFGS keeps 25 steps and 25 gradients: in single precision 2 GB of them.
 _MAX_WEIGHTS_OF_LBFGS = 10_000_000
 # Penalty of a head on fixed features; see docs/studies/defaults.md.
 DEFAULT_L2 = 3e-3
-# They belong to what was learnt: a fit that resumes keeps them.
-_FIXED_ON_RESUME = (
-    "backbone",
-    "weights",
-    "image_size",
-    "evidence",
-    "base_rate_power",
-    "base_rate_smoothing",
-    "prior_weight",
-    "leaf_prior",
-    "group_level",
-)
 
 
-def _searched(head: Any, features: torch.Tensor, k: int) -> torch.Tensor:
-    leaves, log_probability = search_leaves(head, features, k)
-    # Positions of up to 2^24 leaves are exact in single precision.
-    return torch.from_numpy(np.concatenate([leaves, log_probability], axis=1))
-
-
-class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEstimator):
+class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMixin, BaseEstimator):
     """Base of the classifiers: everything but the head."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -289,9 +270,10 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if self.backbone is not None:
             X = image_source(X)  # before anything is downloaded for an X that cannot be used
-        self._check_resumed(previous)
+        if previous is not None:
+            check_unchanged(self)
         backbone = (
-            self._make_backbone(seed) if previous is None else self._resume_backbone(previous)
+            self._make_backbone(seed) if previous is None else self._resumed_backbone(previous)
         )
         samples, usable = self._read_X(X, backbone, reset=previous is None)
         labels = check_labels(y, len(samples))
@@ -324,7 +306,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         label_weight = taxonomy.sum_below(counts)
         network = self._make_network(backbone, samples, label_weight)
         if previous is not None:
-            self._resume_head(network, previous, label_weight)
+            resume_head(network, previous, label_weight)
         elif isinstance(samples, FeatureSamples):
             scale_features(network, samples.features, weight)
         # How far the KL weight has risen: a fit that resumes a whole one has it in full.
@@ -337,42 +319,7 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             self._minimize(network, samples, targets, weight, ramp=before < 1)
         self.annealing_ = after
         self.network_ = network.eval()
-        self._note_fixed()
-
-    def _note_fixed(self) -> None:
-        """Keep the parameters that belong to what was learnt: `set_params` may change them."""
-        fixed = (name for name in _FIXED_ON_RESUME if hasattr(self, name))
-        self._fitted_with = {name: getattr(self, name) for name in fixed}
-
-    def _check_resumed(self, previous: Network | None) -> None:
-        """Refuse parameters that changed since the fit that this one resumes."""
-        before = {} if previous is None else getattr(self, "_fitted_with", {})
-        changed = [name for name, value in before.items() if getattr(self, name) != value]
-        if changed:
-            raise ValueError(
-                f"{', '.join(changed)} changed since the last fit, and training cannot resume with "
-                f"other values: they were {[before[name] for name in changed]}. Set them back, or "
-                "set warm_start=False and call fit."
-            )
-
-    def _resume_backbone(self, previous: Network) -> Backbone | None:
-        # A copy: a fit that fails leaves the model of the fit before as it was.
-        backbone = copy.deepcopy(previous.backbone)
-        return None if backbone is None else backbone.freeze(self.finetune == "head")
-
-    def _resume_head(
-        self, network: Network, previous: Network, label_weight: npt.NDArray[np.float64]
-    ) -> None:
-        """Copy what an earlier fit learnt; losses and schedules are those of today's parameters."""
-        network.to(previous.head.linear.weight.dtype)
-        network.standardize(previous.feature_mean, previous.feature_scale)
-        learnt = {
-            name: item for name, item in network.head.named_parameters() if item.requires_grad
-        }
-        kept = network.head.state_dict().keys() - dict(network.head.named_parameters()).keys()
-        state = {name: previous.head.state_dict()[name] for name in (*learnt, *kept)}
-        network.head.load_state_dict(state, strict=False)
-        network.head.supervise(label_weight)
+        self._fitted_with = fixed_parameters(self)
 
     def _minimize(
         self,
@@ -409,8 +356,14 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
     ) -> None:
         checkpoint = None
         if self.checkpoint_dir is not None:
-            identity = self._identity(network, samples, targets, weight, held_out)
-            checkpoint = CheckpointFile(self.checkpoint_dir, identity)
+            checkpoint = CheckpointFile(
+                self.checkpoint_dir,
+                {
+                    "parameters": fingerprint(self._parameters_of_a_run()),
+                    "taxonomy": fingerprint(self.taxonomy_.to_json()),
+                    **identity_of_run(network, samples, targets, weight, held_out),
+                },
+            )
         progress = train(
             network,
             samples,
@@ -444,6 +397,11 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             self.backbone, self.weights, image_size=self.image_size, seed=seed
         )
         return backbone.freeze(self.finetune == "head")
+
+    def _resumed_backbone(self, previous: Network) -> Backbone | None:
+        # A copy: a fit that fails leaves the model of the fit before as it was.
+        backbone = copy.deepcopy(previous.backbone)
+        return None if backbone is None else backbone.freeze(self.finetune == "head")
 
     def _make_network(
         self, backbone: Backbone | None, samples: Samples, label_weight: npt.NDArray[np.float64]
@@ -526,6 +484,12 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             verbose=self.verbose,
         )
 
+    def _parameters_of_a_run(self) -> dict[str, Any]:
+        """Return the parameters that a run that resumes must share."""
+        parameters = self.get_params(deep=False)
+        parameters |= self._recipe().get_params() | self._hardware().get_params()
+        return {k: v for k, v in parameters.items() if k not in PARAMETERS_THAT_MAY_DIFFER}
+
     def _make_on_epoch(self, context: Any) -> Callable[[Network, dict[str, float]], bool]:
         def on_epoch(network: Network, record: dict[str, float]) -> bool:
             epoch = context.subcontext(task_name="epoch")
@@ -542,29 +506,6 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
             )
 
         return on_epoch
-
-    def _identity(
-        self,
-        network: Network,
-        samples: Samples,
-        targets: npt.NDArray[np.int64],
-        weight: npt.NDArray[np.float64],
-        held_out: HeldOut | None,
-    ) -> dict[str, str]:
-        """Hash what a checkpoint must have in common with the fit that goes on from it."""
-        parameters = self.get_params(deep=False)
-        parameters |= self._recipe().get_params() | self._hardware().get_params()
-        for name in PARAMETERS_THAT_MAY_DIFFER:
-            parameters.pop(name, None)
-        validation = "" if held_out is None else held_out.samples.fingerprint()
-        return {
-            "parameters": fingerprint(parameters),
-            "data": fingerprint(samples.fingerprint(), validation),
-            "labels": fingerprint(targets, [] if held_out is None else held_out.labels.tolist()),
-            "weights of samples": fingerprint(weight),
-            "taxonomy": fingerprint(self.taxonomy_.to_json()),
-            "initial weights": hash_weights(network),
-        }
 
     # Predict -------------------------------------------------------------------------------------
 
@@ -594,64 +535,6 @@ class TreeClassifier(CallbackSupportMixin, TreeAnswers, ClassifierMixin, BaseEst
         log_leaves, readable = self._read(X, "leaf_log_probability")
         log_leaves[~readable] = np.log(self._unknown_leaf_probability())
         return log_leaves
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the most probable leaf of each sample.
-
-        Parameters
-        ----------
-        X : images or array-like
-            As in :meth:`predict_log_proba`.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples,)
-        """
-        check_is_fitted(self, "network_")
-        if self._searches():
-            return self.predict_top_k(X, 1)[0][:, 0]
-        return super().predict(X)
-
-    def predict_top_k(self, X: Any, k: Any = 5) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return the k most probable leaves of each sample, best first.
-
-        In a large tree whose nodes are read one by one, only those on promising ways are; the
-        answer is exact all the same, because no leaf is more probable than its ancestors.
-
-        Parameters
-        ----------
-        X : images or array-like
-            As in :meth:`predict_log_proba`.
-        k : int, default=5
-            How many.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples, k)
-        proba : ndarray of shape (n_samples, k)
-            Their probabilities.
-        """
-        check_is_fitted(self, "network_")
-        if not isinstance(k, (int, np.integer)) or not 1 <= k <= len(self.classes_):
-            raise ValueError(
-                f"k must be a whole number from 1 to {len(self.classes_)}, the number of leaves, "
-                f"got {k!r}."
-            )
-        positions = np.empty(len(self.classes_), dtype=np.int64)
-        positions[self.taxonomy_.leaf_order] = np.arange(len(positions))
-        if self._searches():
-            both, readable = self._read(X, partial(_searched, k=int(k)))
-            leaves, proba = both[:, :k].astype(np.int64), np.exp(both[:, k:])
-            unknown = self._unknown_leaf_probability()
-            best = np.argsort(-unknown, kind="stable")[:k]
-            leaves[~readable], proba[~readable] = best, unknown[best]
-            return self.classes_[positions[leaves]], proba
-        proba = self.predict_proba(X)
-        best = np.argsort(-proba, axis=1, kind="stable")[:, :k]
-        return self.classes_[best], np.take_along_axis(proba, best, axis=1)
-
-    def _searches(self) -> bool:
-        return self.network_.head.is_large
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted classifier to one ``.safetensors`` file; see :func:`load_model`.

@@ -26,6 +26,7 @@ from .checkpoints import write_atomically
 from .images import make_transform
 from .network import Network
 from .recipe import GROUPS, Recipe
+from .resuming import fixed_parameters
 from .taxonomy import Taxonomy
 
 FORMAT_VERSION = 2
@@ -52,7 +53,7 @@ MODEL_CLASSES = {
     "FlatEDLClassifier": "evidential_baselines",
     "IEDLClassifier": "evidential_baselines",
     "REDLClassifier": "evidential_baselines",
-    "HENNClassifier": "evidential_baselines",
+    "HENNClassifier": "henn",
     "HXEClassifier": "baselines",
     "SoftLabelClassifier": "baselines",
 }
@@ -185,7 +186,7 @@ def _rebuild(header: dict[str, Any], kinds: Kinds, place: str) -> tuple[Any, Net
         if header["format_version"] == 1:
             header = _from_format_1(header)
         estimator = _make_estimator(header["class"], header["parameters"])
-        estimator._note_fixed()
+        estimator._fitted_with = fixed_parameters(estimator)
         taxonomy = _make_taxonomy(header["taxonomy"], n_outputs)
         estimator.taxonomy = taxonomy if header["given_taxonomy"] else None
         estimator.taxonomy_ = taxonomy

@@ -67,8 +67,9 @@ def minimize_head(
     """Minimise the sum of weighted losses plus ``l2 d / 2`` times the squared weights with L-BFGS.
 
     With d standardised features this is a Gaussian prior under which a logit has the variance
-    ``1 / l2``, whatever the number of features and samples. Biases are free. The KL weight of an evidential head rises over several solves, each warm
-    started. No learning rate, no random numbers: the same bits every time.
+    ``1 / l2``, whatever the number of features and samples. Biases are free. The KL weight of an
+    evidential head rises over several solves, each warm started. No learning rate, no random
+    numbers: the same bits every time.
 
     Parameters
     ----------

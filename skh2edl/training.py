@@ -118,6 +118,29 @@ class HeldOut:
         return score
 
 
+def identity_of_run(
+    network: Network,
+    samples: Samples,
+    targets: npt.NDArray[np.int64],
+    weights: npt.NDArray[np.float64],
+    held_out: HeldOut | None,
+) -> dict[str, str]:
+    """Hash the data and the start that a run must share with the checkpoint it resumes.
+
+    Parameters
+    ----------
+    network, samples, targets, weights, held_out
+        As in :func:`train`.
+    """
+    validation = "" if held_out is None else held_out.samples.fingerprint()
+    return {
+        "data": fingerprint(samples.fingerprint(), validation),
+        "labels": fingerprint(targets, [] if held_out is None else held_out.labels.tolist()),
+        "weights of samples": fingerprint(weights),
+        "initial weights": hash_weights(network),
+    }
+
+
 def train(
     network: Network,
     samples: Samples,

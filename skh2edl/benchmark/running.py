@@ -27,12 +27,12 @@ from ..calibration import CalibratedTreeClassifier
 from ..datasets import LabelledImages, coarsen_labels
 from ..evidential_baselines import (
     FlatEDLClassifier,
-    HENNClassifier,
     IEDLClassifier,
     REDLClassifier,
 )
 from ..features import ImageFeatureExtractor
 from ..h2edl import H2EDLClassifier
+from ..henn import HENNClassifier
 from ..selection import split_validation
 from .choice import SCORES, Candidate, best, fit_candidate, fit_grid
 from .corruptions import uncertainty_under_corruption

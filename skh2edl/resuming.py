@@ -1,0 +1,75 @@
+"""Resume an earlier fit: what may have changed since, and what is copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .network import Network
+
+# They belong to what was learnt: a fit that resumes keeps them.
+_FIXED_ON_RESUME = (
+    "backbone",
+    "weights",
+    "image_size",
+    "evidence",
+    "base_rate_power",
+    "base_rate_smoothing",
+    "prior_weight",
+    "leaf_prior",
+    "group_level",
+)
+
+
+def fixed_parameters(estimator: Any) -> dict[str, Any]:
+    """Return the parameters that belong to what was learnt: `set_params` may change them later.
+
+    Parameters
+    ----------
+    estimator : classifier
+        Fitted.
+    """
+    return {name: getattr(estimator, name) for name in _FIXED_ON_RESUME if hasattr(estimator, name)}
+
+
+def check_unchanged(estimator: Any) -> None:
+    """Refuse parameters that changed since the fit that this one resumes.
+
+    Parameters
+    ----------
+    estimator : classifier
+        Fitted before.
+    """
+    before = getattr(estimator, "_fitted_with", {})
+    changed = [name for name, value in before.items() if getattr(estimator, name) != value]
+    if changed:
+        raise ValueError(
+            f"{', '.join(changed)} changed since the last fit, and training cannot resume with "
+            f"other values: they were {[before[name] for name in changed]}. Set them back, or "
+            "set warm_start=False and call fit."
+        )
+
+
+def resume_head(network: Network, previous: Network, label_weight: npt.NDArray[np.float64]) -> None:
+    """Copy what an earlier fit learnt; losses and schedules are those of today's parameters.
+
+    Parameters
+    ----------
+    network : Network
+        New, with a head of today's parameters.
+    previous : Network
+        That of the earlier fit.
+    label_weight : ndarray of shape (n_nodes,)
+        Total weight of the new labels at or below each node.
+    """
+    network.to(previous.head.linear.weight.dtype)
+    network.standardize(previous.feature_mean, previous.feature_scale)
+    # A factor of the evidence that is not learnt is a parameter of the classifier.
+    given = {name for name, item in network.head.named_parameters() if not item.requires_grad}
+    state = previous.head.state_dict()
+    network.head.load_state_dict(
+        {name: value for name, value in state.items() if name not in given}, strict=False
+    )
+    network.head.supervise(label_weight)
