@@ -1,7 +1,7 @@
 """Draw the pictures of displays.md: ``python docs/draw_displays.py``.
 
 Characters of four scripts, 197 leaves, told apart by the direction of their strokes: well enough
-to have something to show, badly enough to have doubts. The same versions draw the same bytes.
+to have something to show, badly enough to leave uncertainty. The same versions draw the same bytes.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from sklearn.kernel_approximation import Nystroem
 
-from skh2edl import FlatCEClassifier, H2EDLClassifier
+from skh2edl import FlatCEClassifier, H2EDLClassifier, Recipe
 from skh2edl.datasets import make_glyphs
 from skh2edl.displays import (
     DepthProfileDisplay,
@@ -57,11 +57,8 @@ def main():
     X = kernel.fit_transform(strokes(train.images)).astype(np.float32)
     X_test, y_test = kernel.transform(strokes(test.images)).astype(np.float32), test.labels
     options = {"backbone": None, "solver": "adamw", "max_epochs": 25, "learning_rate": 3e-3}
-    options |= {"selection": "neg_log_loss", "feature_scaling": "feature", "random_state": 0}
-    # Named one by one, so that the pictures do not change with the defaults.
-    method = {"read_out": "nodes", "evidence": "softplus_squared", "risk": "squared"}
-    method |= {"kl_weight": 0.01}
-    h2edl = H2EDLClassifier(tree, **method, leaf_weight=1.0, **options).fit(X, train.labels)
+    options |= {"recipe": Recipe(selection="neg_log_loss", weight_decay=1.0), "random_state": 0}
+    h2edl = H2EDLClassifier(tree, **options).fit(X, train.labels)
     flat = FlatCEClassifier(tree, **options).fit(X, train.labels)
 
     save("reliability", ReliabilityDisplay.from_estimator(h2edl, X_test, y_test, name="H2EDL"))

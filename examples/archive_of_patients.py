@@ -2,7 +2,7 @@
 
 Three photographs of each lesion, one or two lesions of each patient, half of the training patients
 labelled by no more than the group of the diagnosis. The steps: split by patient, train, calibrate,
-fuse the photographs of a lesion, promise an accuracy, write a report. The lesions are drawn:
+fuse the photographs of a lesion, guarantee an accuracy, write a report. The lesions are drawn:
 nothing here says anything about skin, nor is it a medical device.
 """
 
@@ -18,6 +18,7 @@ from skh2edl import (
     H2EDLClassifier,
     HedgedClassifier,
     ImageFeatureExtractor,
+    Recipe,
     Taxonomy,
     fuse_subjects,
 )
@@ -89,7 +90,7 @@ def draw_archive(n_patients, rng):
 
 
 class OfLesions(ClassifierMixin, BaseEstimator):
-    """What a classifier of photographs says of lesions: each sample is an array of photographs."""
+    """Classify lesions with a classifier of photographs: a sample is an array of photographs."""
 
     def __init__(self, classifier, dependence):
         self.classifier = classifier
@@ -131,7 +132,7 @@ options = parser.parse_args()
 archive = draw_archive(options.patients, np.random.default_rng(0))
 print(f"{len(archive)} photographs of {options.patients} patients")
 
-print("\n1. Why patients are kept together: the same model, judged in two ways")
+print("\n1. Why patients are kept together: the same model, two splits")
 features = ImageFeatureExtractor("test_resnet", weights=None, image_size=32, n_workers=0)
 X = features.fit_transform(archive.images)
 scorer = make_level_scorer("accuracy", "diagnosis", TREE)
@@ -149,8 +150,8 @@ train, val, rest = (archive.subset(name) for name in ("train", "val", "test"))
 # Of the patients kept for the end, one half sets the hedge and the other judges it.
 _, patient = np.unique(rest.groups, return_inverse=True)
 held, test = rest.select(patient % 2 == 0), rest.select(patient % 2 == 1)
-# Of half of the training patients nobody noted more than the group. Those that a promise is
-# calibrated on were read again, down to the diagnosis.
+# Of half of the training patients nobody noted more than the group. The patients of
+# the calibration are labelled down to the diagnosis.
 labels = coarsen_labels(train.labels, train.groups, 0.5, "group", TREE)
 n_coarse = np.count_nonzero(~np.isin(labels, TREE.leaves))
 print(f"   {len(train)} photographs, {n_coarse} of them labelled by group only")
@@ -162,8 +163,7 @@ clf = H2EDLClassifier(
     max_epochs=options.epochs,
     batch_size=32,
     learning_rate=1e-2,
-    backbone_lr_scale=1.0,
-    augmentation="none",
+    recipe=Recipe(backbone_lr_scale=1.0, augmentation="none"),
     n_workers=0,
     random_state=0,
 )
@@ -174,7 +174,7 @@ print("\n3. Calibrate the evidence on the validation patients")
 calibrated = CalibratedTreeClassifier(FrozenEstimator(clf)).fit(val.images, val.labels)
 print(f"   evidence times {calibrated.evidence_scale_:.2f}")
 
-print("\n4. One opinion of each lesion, and a promise calibrated on other patients")
+print("\n4. One opinion of each lesion, and a guarantee calibrated on other patients")
 of_lesions = OfLesions(calibrated, dependence=0.5)
 hedged = HedgedClassifier(FrozenEstimator(of_lesions), target_accuracy=0.9, taxonomy=TREE)
 # One lesion of each patient: two of one patient are not two independent samples.
@@ -182,19 +182,19 @@ pictures, labels, _ = lesions_of(held, one_of_each_patient=True)
 hedged.fit(pictures, labels)
 pictures, labels, names = lesions_of(test)
 opinion = of_lesions.predict_hyper_opinion(pictures)
-answers = hedged.predict(pictures)
-for said, n_lesions in {
-    "a diagnosis": np.isin(answers, TREE.leaves).sum(),
-    "no more than a group or a kind": (~np.isin(answers, (*TREE.leaves, "root"))).sum(),
-    "nothing": (answers == "root").sum(),
+predictions = hedged.predict(pictures)
+for depth, n_lesions in {
+    "a diagnosis": np.isin(predictions, TREE.leaves).sum(),
+    "no more than a group or a kind": (~np.isin(predictions, (*TREE.leaves, "root"))).sum(),
+    "nothing": (predictions == "root").sum(),
 }.items():
-    print(f"   {n_lesions:3} of {len(answers)} lesions: {said}")
-print(f"   right: {hedged.score(pictures, labels):.0%} (promised: 90%)")
+    print(f"   {n_lesions:3} of {len(predictions)} lesions: {depth}")
+print(f"   right: {hedged.score(pictures, labels):.0%} (guaranteed: 90%)")
 spread = np.sqrt(0.9 * 0.1 * (1 / hedged.n_calibration_ + 1 / len(labels)))
 print(f"   {hedged.n_calibration_} lesions set the hedge and {len(labels)} judge it:", end=" ")
 print(f"the standard deviation is {spread:.0%}")
-doubtful = opinion.nonspecificity.argmax()
-print(f"   {names[doubtful]}: {answers[doubtful]}. {opinion.explain(doubtful)}")
+vaguest = opinion.nonspecificity.argmax()
+print(f"   {names[vaguest]}: {predictions[vaguest]}. {opinion.explain(vaguest)}")
 
 print("\n5. The report")
 report = EvaluationReport.from_predictions(

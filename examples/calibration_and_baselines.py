@@ -1,4 +1,4 @@
-"""H2EDL beside its rivals on the same features, as fitted and calibrated on held-out data.
+"""H2EDL beside its baselines on the same features, as fitted and calibrated on held-out data.
 
 A toy with few samples: it shows how to compare, and is no benchmark of the methods.
 """
@@ -16,6 +16,7 @@ from skh2edl import (
     HierCEClassifier,
     Taxonomy,
 )
+from skh2edl.h2edl import VARIANTS
 from skh2edl.scorers import make_level_scorer, make_tree_scorer
 
 tree = Taxonomy.from_nested({"loop": [0, 6, 8, 9], "bow": [2, 3, 5], "straight": [1, 4, 7]})
@@ -35,7 +36,7 @@ models = {
     "Flat-CE": FlatCEClassifier(**common),
     "Hier-CE": HierCEClassifier(**common),
     "Flat-EDL": FlatEDLClassifier(**common),
-    "H2EDL, paper's form": H2EDLClassifier(preset="paper", **common),
+    "H2EDL, plain": H2EDLClassifier(**VARIANTS["plain"], **common),  # a variant of the paper
     "H2EDL": H2EDLClassifier(**common),
 }
 print(f"{'':40}" + "".join(f"{name:>10}" for name in scorers))

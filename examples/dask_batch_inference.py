@@ -1,9 +1,9 @@
-"""Ask a saved model about every image of a large folder, on the workers of a dask cluster.
+"""Predict every image of a large folder with a saved model, on the workers of a dask cluster.
 
-    python examples/dask_batch_inference.py birds.safetensors photos answers
+    python examples/dask_batch_inference.py birds.safetensors photos predictions
 
-Interrupted and called again, it goes on with the partitions that are missing. The answers are
-Parquet files, one for each partition: pandas.read_parquet("answers"), or any other reader.
+Interrupted and called again, it resumes with the partitions that are missing. The predictions are
+Parquet files, one for each partition: pandas.read_parquet("predictions"), or any other reader.
 """
 
 import argparse

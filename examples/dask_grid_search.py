@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from skh2edl import H2EDLClassifier, Taxonomy
 from skh2edl.scorers import make_level_scorer
 
-# Digits by the way they are drawn: with a loop, with an open bow, or of straight lines.
+# Digits by their strokes: with a loop, with an open bow, or of straight lines.
 TREE = Taxonomy.from_nested({"loop": [0, 6, 8, 9], "bow": [2, 3, 5], "straight": [1, 4, 7]})
 SCORING = {
     "stroke": make_level_scorer("accuracy", level=1, taxonomy=TREE),

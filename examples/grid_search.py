@@ -14,23 +14,23 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, train_size=300, random
 
 search = GridSearchCV(
     make_pipeline(StandardScaler(), H2EDLClassifier(tree, backbone=None, random_state=0)),
-    {"h2edlclassifier__l2": [0.001, 0.01], "h2edlclassifier__kl_weight": [0, 0.0003, 0.01]},
+    {"h2edlclassifier__l2": [0.003, 0.03, 0.3], "h2edlclassifier__kl_weight": [0, 0.1, 1]},
     scoring={
         "nll": make_level_scorer("neg_nll", "leaf", tree),
         "shape": make_level_scorer("balanced_accuracy", 1, tree),
         "distance": make_tree_scorer("neg_hierarchical_distance", tree),
     },
-    refit="nll",  # a proper score: it asks for honest probabilities, not only for right answers
+    refit="nll",  # a proper score: it asks for honest probabilities, not only for right predictions
     cv=StratifiedKFold(3, shuffle=True, random_state=0),
 )
 search.fit(X_train, y_train)
 
 print("   l2  kl_weight   NLL  shape  distance")
 results = search.cv_results_
-for row, parameters in enumerate(results["params"]):
+for candidate, parameters in enumerate(results["params"]):
     l2, kl_weight = parameters["h2edlclassifier__l2"], parameters["h2edlclassifier__kl_weight"]
     nll, shape, distance = (
-        results[f"mean_test_{name}"][row] for name in ("nll", "shape", "distance")
+        results[f"mean_test_{name}"][candidate] for name in ("nll", "shape", "distance")
     )
     print(f"{l2:5}  {kl_weight:9}  {-nll:.3f}  {shape:.3f}  {-distance:.3f}")
 print("chosen:", search.best_params_)

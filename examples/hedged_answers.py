@@ -1,6 +1,6 @@
-"""Answers as deep in the tree as a promised accuracy allows, from two kinds of classifiers.
+"""Predictions as deep in the tree as a guaranteed accuracy allows, from two kinds of classifiers.
 
-The promise is about held-out data like those to come. A threshold set by hand promises nothing:
+The guarantee needs calibration data like those to come. A threshold set by hand guarantees nothing:
 the last line of each classifier shows what 0.8 would have meant.
 """
 
@@ -14,7 +14,7 @@ from skh2edl import H2EDLClassifier, HedgedClassifier, Taxonomy
 
 tree = Taxonomy.from_nested({"loop": [0, 6, 8, 9], "bow": [2, 3, 5], "straight": [1, 4, 7]})
 X, y = load_digits(return_X_y=True)
-X = X + np.random.default_rng(0).normal(scale=6, size=X.shape)  # so that there is doubt
+X = X + np.random.default_rng(0).normal(scale=6, size=X.shape)  # ambiguous digits
 X_train, X_rest, y_train, y_rest = train_test_split(X, y, train_size=500, random_state=0)
 X_held, X_new, y_held, y_new = train_test_split(X_rest, y_rest, train_size=500, random_state=0)
 
@@ -30,9 +30,9 @@ for name, model in models.items():
         hedged.fit(X_held, y_held)  # the model is frozen: only the threshold is learnt
         depth = tree.depths[tree.resolve(hedged.predict(X_new))]
         print(
-            f"  promised {target:.0%}, kept {hedged.score(X_new, y_new):.1%}: "
+            f"  guaranteed {target:.0%}, {hedged.score(X_new, y_new):.1%} right: "
             f"{np.mean(depth == 2):.0%} digits, {np.mean(depth == 1):.0%} shapes, "
-            f"{np.mean(depth == 0):.0%} no answer (threshold {hedged.threshold_:.2f})"
+            f"{np.mean(depth == 0):.0%} neither (threshold {hedged.threshold_:.2f})"
         )
     sure = model.predict_proba(X_new).max(axis=1) >= 0.8
     wrong = np.count_nonzero(model.predict(X_new)[sure] != y_new[sure])

@@ -1,6 +1,6 @@
-"""Tens of thousands of leaves: what changes, and what to ask instead of a matrix of probabilities.
+"""Tens of thousands of leaves: what changes, and what to predict instead of all probabilities.
 
-From 20,000 leaves on a training step touches only the rows on the ways to its labels, and `predict`
+In a large tree a training step touches only the weights on the paths to its labels, and `predict`
 searches for the best leaf, exactly, without computing the others.
 """
 
@@ -37,9 +37,9 @@ genus = genus + 0.7 * rng.normal(size=genus.shape)
 species = np.repeat(genus, options.species, axis=0)
 species = species + 0.5 * rng.normal(size=species.shape)
 seen = rng.choice(tree.n_leaves, 100, replace=False)
-rows = rng.choice(seen, options.samples)
-X = (species[rows] + 1.5 * rng.normal(size=(len(rows), 64))).astype(np.float32)
-y = np.array(tree.leaves)[rows]
+leaf = rng.choice(seen, options.samples)
+X = (species[leaf] + 1.5 * rng.normal(size=(len(leaf), 64))).astype(np.float32)
+y = np.array(tree.leaves)[leaf]
 X_train, y_train, X_test, y_test = X[:-200], y[:-200], X[-200:], y[-200:]
 
 clf = H2EDLClassifier(
@@ -57,11 +57,11 @@ print(f"{len(X_train)} training samples of {len(np.unique(y_train))} species")
 best, probability = clf.predict_top_k(X_test, k=3)
 right = best == y_test[:, None]
 print(f"right: {right[:, 0].mean():.3f}, among the first three: {right.any(axis=1).mean():.3f}")
-print("first answers:", best[0].tolist(), probability[0].round(2).tolist())
+print("first predictions:", best[0].tolist(), probability[0].round(2).tolist())
 
 # What was never photographed must not look known.
 unseen = clf.unsupervised_nodes_
-print(f"{len(unseen)} of {tree.n_branching} branching nodes were passed by no label")
+print(f"{len(unseen)} of {tree.n_branching} branching nodes lie on the path to no label")
 opinion = clf.predict_hyper_opinion(X_test[:5])
 vacuity = opinion.vacuity[:, tree.branching_nodes.tolist().index(tree.node(unseen[0]))]
 print(f"vacuity at {unseen[0]}, one of them: {vacuity.round(2).tolist()}")

@@ -1,10 +1,10 @@
-"""A folder of images, in folders of any depth, to a model file and the answers it gives.
+"""From a folder of images, in folders of any depth, to a model file and its predictions.
 
     python examples/my_folder.py photos
 
 Without a folder it draws a small one first. A picture may lie in an inner folder: its label then
-stops there. For photographs leave out the options that make the toy quick: timm's resnet50 with
-its pretrained weights is the default.
+stops there. Photographs need none of the options of the toy: timm's resnet50 with its pretrained
+weights is the default.
 """
 
 import argparse
@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from skh2edl import H2EDLClassifier, load_model
+from skh2edl import H2EDLClassifier, Recipe, load_model
 from skh2edl.datasets import load_image_folder, make_glyphs
 from skh2edl.metrics import level_accuracy
 
 # A tiny network with random weights, for drawn characters of 32 x 32 pixels.
-TOY = {"backbone": "test_resnet", "weights": None, "image_size": 32, "augmentation": "none"}
-TOY |= {"learning_rate": 1e-2, "backbone_lr_scale": 1.0, "batch_size": 32, "n_workers": 0}
+TOY = {"backbone": "test_resnet", "weights": None, "image_size": 32, "n_workers": 0}
+TOY |= {"learning_rate": 1e-2, "batch_size": 32}
+TOY |= {"recipe": Recipe(backbone_lr_scale=1.0, augmentation="none")}
 
 
 def draw(folder):
@@ -29,7 +30,7 @@ def draw(folder):
     for number in np.flatnonzero(chosen):
         place = Path(folder, *glyphs.taxonomy.path(glyphs.labels[number]))
         if number % 10 == 0:
-            place = place.parent  # somebody was in a hurry
+            place = place.parent  # a label that stops above the leaf
         place.mkdir(parents=True, exist_ok=True)
         Image.fromarray(glyphs.images[number]).save(place / f"{number}.png")
 
@@ -55,8 +56,8 @@ clf.fit(train.images, train.labels, X_val=val.images, y_val=val.labels)
 print(f"kept: epoch {clf.best_epoch_} of {clf.n_iter_}, by its score on the validation images")
 
 clf.save("model.safetensors")
-answers = load_model("model.safetensors").predict(test.images)
+predictions = load_model("model.safetensors").predict(test.images)
 for level in range(1, tree.n_levels + 1):
-    print(f"right at level {level}: {level_accuracy(test.labels, answers, tree, level):.2f}")
-for path, answer in zip(test.ids[:3], answers, strict=False):
-    print(f"{path}: {answer}")
+    print(f"right at level {level}: {level_accuracy(test.labels, predictions, tree, level):.2f}")
+for path, prediction in zip(test.ids[:3], predictions, strict=False):
+    print(f"{path}: {prediction}")

@@ -25,12 +25,12 @@ Path("pictures").mkdir(exist_ok=True)
 with open("table.csv", "w", newline="", encoding="utf-8") as file:
     writer = csv.writer(file)
     writer.writerow(["image", *RANKS, "subject"])
-    for row, (pixels, label) in enumerate(zip(glyphs.images, glyphs.labels, strict=True)):
-        Image.fromarray(pixels).save(f"pictures/{row}.png")
+    for number, (pixels, label) in enumerate(zip(glyphs.images, glyphs.labels, strict=True)):
+        Image.fromarray(pixels).save(f"pictures/{number}.png")
         ranks = glyphs.taxonomy.path(label)
-        if row % 5 == 0:
+        if number % 5 == 0:
             ranks = (ranks[0], "", "")
-        writer.writerow([f"pictures/{row}.png", *ranks, glyphs.groups[row]])
+        writer.writerow([f"pictures/{number}.png", *ranks, glyphs.groups[number]])
 
 table = load_table("table.csv", label_columns=RANKS, group_column="subject")
 tree = table.taxonomy
@@ -38,7 +38,7 @@ print(table)
 print("levels:", tree.level_names)
 print("the first labels:", table.labels[:3].tolist())
 
-# The backbone stays as it is, so it reads each image once: what it saw is kept in the folder
+# The backbone stays as it is, so it reads each image once: its features are kept in the folder
 # "features", also for the next run. For photographs: backbone="resnet50", and no other option.
 clf = H2EDLClassifier(
     tree,

@@ -39,16 +39,16 @@ for name, values in outputs.items():
 parents = json.loads(metadata["taxonomy"])["parents"]
 
 
-def climb(row):
+def climb(sample):
     """Return the deepest ancestor of the likeliest leaf that is likely enough."""
-    node = nodes.index(classes[outputs["leaf_probability"][row].argmax()])
-    while parents[node] >= 0 and outputs["node_probability"][row, node] < threshold:
+    node = nodes.index(classes[outputs["leaf_probability"][sample].argmax()])
+    while parents[node] >= 0 and outputs["node_probability"][sample, node] < threshold:
         node = parents[node]
     return nodes[node]
 
 
-answers = [climb(row) for row in range(len(X_new))]
-print("the first answers:", answers[:8])
-print("the same as in Python:", np.mean(np.array(answers) == hedged.predict(X_new)))
+predictions = [climb(sample) for sample in range(len(X_new))]
+print("the first predictions:", predictions[:8])
+print("the same as in Python:", np.mean(np.array(predictions) == hedged.predict(X_new)))
 difference = np.abs(outputs["leaf_probability"] - clf.predict_proba(X_new)).max()
 print(f"largest difference of a probability: {difference:.0e}")

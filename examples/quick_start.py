@@ -1,4 +1,4 @@
-"""The shortest way from data to an answer: handwritten digits, on a tree of three shapes."""
+"""From data to predictions in a few lines: handwritten digits, on a tree of three shapes."""
 
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -11,6 +11,6 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
 clf = H2EDLClassifier(tree, backbone=None, random_state=0).fit(X_train, y_train)
 
 print("digits right:", round(clf.score(X_test, y_test), 3))
-print("answers:", clf.predict(X_test[:4]), "and their shapes:", clf.predict_level(X_test[:4], 1))
+print("digits:", clf.predict(X_test[:4]), "and their shapes:", clf.predict_level(X_test[:4], 1))
 opinion = clf.predict_hyper_opinion(X_test)
 print("the least certain one:", opinion.explain(opinion.nonspecificity.argmax()))

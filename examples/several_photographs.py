@@ -1,7 +1,7 @@
-"""Several photographs of one subject, joined into one opinion and one answer.
+"""Several photographs of one subject, fused into one opinion and one prediction.
 
-Photographs of one subject are neither independent nor copies of each other: `dependence` says
-which it is nearer to. It is chosen on validation subjects, by the likelihood of their labels.
+Photographs of one subject are neither independent nor identical: `dependence` is the correlation
+between them. It is chosen on validation subjects, by the likelihood of their labels.
 """
 
 import numpy as np
@@ -34,14 +34,13 @@ def mean_nll(opinion, labels):
     return -opinion.log_leaf_probability[np.arange(len(leaf)), leaf].mean()
 
 
-def share_right(opinion, labels):
+def fraction_right(opinion, labels):
     best = np.array(tree.leaves)[opinion.leaf_probability.argmax(axis=1)]
     return np.mean(best == labels)
 
 
 train, val, test = (glyphs.subset(name) for name in ("train", "val", "test"))
-# With hardly any vacuity the share of each picture, not their number, would decide: more doubt.
-clf = H2EDLClassifier(tree, backbone=None, l2=0.03, kl_weight=0.03, random_state=0)
+clf = H2EDLClassifier(tree, backbone=None, random_state=0)
 clf.fit(features(train.images), train.labels)
 by_picture = {part: clf.predict_hyper_opinion(features(part.images)) for part in (val, test)}
 
@@ -54,10 +53,10 @@ for dependence in (0, 0.1, 0.3, 1):
 best = min(scores, key=scores.get)
 
 fused = fuse_subjects(by_picture[test], test.groups, best)
-print(f"one picture:   {share_right(by_picture[test], test.labels):.1%} right")
-print(f"five together: {share_right(fused, subjects_of(test)):.1%} right (dependence {best})")
+print(f"one picture:   {fraction_right(by_picture[test], test.labels):.1%} right")
+print(f"five together: {fraction_right(fused, subjects_of(test)):.1%} right (dependence {best})")
 
-row = by_picture[test].nonspecificity.argmax()
-subject = np.flatnonzero(fused.groups == test.groups[row])[0]
-print("the vaguest picture alone:", by_picture[test].explain(row))
+picture = by_picture[test].nonspecificity.argmax()
+subject = np.flatnonzero(fused.groups == test.groups[picture])[0]
+print("the vaguest picture alone:", by_picture[test].explain(picture))
 print("with the others:", fused.explain(subject))

@@ -148,11 +148,11 @@ class FlatEDLClassifier(EvidentialBaseline):
         The tree; None makes a flat one of the labels.
     evidence : {"softplus", "relu", "exp"}, default="softplus"
         How evidence grows with the logit.
-    evidence_scale : float or "learn", default=30.0
+    evidence_scale : float or "learn", default=300.0
         Factor of the evidence.
-    initial_vacuity : float, default=0.5
+    initial_vacuity : float, default=0.1
         Vacuity before training, which sets the initial biases.
-    kl_weight : float, default=0.01
+    kl_weight : float, default=0.3
         Full weight of the KL regulariser, which takes evidence for wrong leaves away.
     kl_per_child : bool, default=True
         Whether that weight is divided by the number of leaves.

@@ -21,7 +21,7 @@ from .taxonomy import Taxonomy
 
 # What the paper leaves open; chosen on validation data by docs/studies/defaults.py.
 EVIDENCE_SCALE = 300.0  # evidence grows exponentially up to about this, then linearly
-INITIAL_VACUITY = 0.5  # a head without evidence has no gradient, one with much is sure of nothing
+INITIAL_VACUITY = 0.1  # the less, the more a new head learns like a softmax
 KL_WEIGHT = 0.3  # over the number of children: about half the mass stays where they tie
 KL_RAMP = 0.5  # evidence accumulates in the first half of the training
 LEAF_WEIGHT = 1.0  # the squared risk alone learns slowly where a node has many children
@@ -57,12 +57,12 @@ class H2EDLClassifier(TreeClassifier):
         Whether the backbone learns too. "head" keeps it frozen and computes features once.
     evidence : {"softplus", "relu", "exp"}, default="softplus"
         How evidence grows with the logit.
-    evidence_scale : float or "learn", default=30.0
+    evidence_scale : float or "learn", default=300.0
         Factor s of the evidence, ``e = s * softplus(logit)``: evidence grows exponentially up to
         about s and linearly beyond. "learn" starts at 1 and trains it.
-    initial_vacuity : float, default=0.5
-        Vacuity of every opinion before training, which sets the initial biases. A head that starts
-        without evidence has no gradient.
+    initial_vacuity : float, default=0.1
+        Vacuity u of every opinion before training, which sets the initial biases. The gradient of
+        a new head is ``1 - u`` times that of a softmax: without evidence there is none.
     base_rate_power, base_rate_smoothing : float, default=0.0 and 1.0
         The base rate of a child is proportional to ``(count + smoothing) ** -power``: 0 is uniform,
         1 gives rarer children a higher one (the paper's base-rate variant).
@@ -70,7 +70,7 @@ class H2EDLClassifier(TreeClassifier):
         Weight W of the prior: a number for every node, or each node's number of children.
     risk : {"squared", "log", "digamma", "none"}, default="squared"
         The evidential risk of each decision.
-    kl_weight : float, default=0.01
+    kl_weight : float, default=0.3
         Full weight λ of the KL regulariser, which takes evidence for wrong children away.
     kl_per_child : bool, default=True
         Whether λ is divided by the node's number of children, with which the KL grows.

@@ -1,6 +1,7 @@
-"""Does the depth profile point to the level where doubt was put? ``python depth_profile.py run``.
+"""Does the depth profile point to the level of an ambiguity? ``python depth_profile.py run``.
 
-Writes one record for each form of H²EDL and seed; ``make.py`` makes the table from the records.
+A model of clear images sees images that are ambiguous at one level of the tree. Writes one record
+for each form of H²EDL and seed; ``make.py`` makes the table from the records.
 """
 
 import argparse
@@ -12,23 +13,18 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 RECORDS = HERE / "records" / "depth_profile"
 AMOUNTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-DOUBTS = {
+AMBIGUITIES = {
     "look-alikes in another script": lambda amount: {"lookalike_fraction": amount},
     "overprinted sibling": lambda amount: {"ghost": amount},
     "blur": lambda amount: {"blur": 0.2 + 2 * amount},
 }
-# Doubt that is learnt, by a price on misleading evidence; and as it comes.
-LEARNT = {"kl_weight": 0.01, "shared_evidence": "belief", "l2": 0.001, "l2_shape": "uniform"}
-FORMS = {
-    "own row for each decision, doubt learnt": {"read_out": "nodes", **LEARNT},
-    "nested, doubt learnt": {"read_out": "nested", **LEARNT},
-    "default": {},
-}
+# Name -> parameters of H2EDLClassifier.
+FORMS = {"default": {}}
 SEEDS = (0, 1, 2)
 
 
 def run(records):
-    """Fit on clear images, and read the profiles of doubtful ones."""
+    """Fit on clear images, and read the profiles of ambiguous ones."""
     from sklearn.kernel_approximation import Nystroem
 
     from skh2edl import H2EDLClassifier
@@ -54,21 +50,21 @@ def run(records):
             return kernel.transform(pixels).astype(np.float32)
 
         kernel.fit(train.images.reshape(len(train), -1).astype(np.float32) / 255)
-        doubtful = {
+        ambiguous = {
             name: [
                 draw(500, seed + 7, **{"lookalike_fraction": 0.0, **options(amount)})
                 for amount in AMOUNTS
             ]
-            for name, options in DOUBTS.items()
+            for name, options in AMBIGUITIES.items()
         }
         for form, parameters in FORMS.items():
             path = records / f"{form.replace(',', '').replace(' ', '-')}-seed{seed}.json"
             if path.exists():
                 continue
-            clf = H2EDLClassifier(train.taxonomy, backbone=None, tol=1e-3, **parameters)
+            clf = H2EDLClassifier(train.taxonomy, backbone=None, **parameters)
             clf.fit(features(train), train.labels)
             profiles = {}
-            for name, sets in doubtful.items():
+            for name, sets in ambiguous.items():
                 profiles[name] = [
                     clf.predict_hyper_opinion(features(data)).depth_profile.mean(axis=0).tolist()
                     for data in sets
@@ -93,16 +89,16 @@ def write_table(records, path):
     read = [json.loads(file.read_text()) for file in sorted(records.glob("*.json"))]
     n_levels = len(next(iter(read[0]["profiles"].values()))[0])
     depths = range(n_levels)
-    header = ["form", "doubt put in", *(f"U_{d}, none → most" for d in depths)]
+    header = ["form", "ambiguity", *(f"U_{d}, none → most" for d in depths)]
     header += [f"rank correlation of U_{d}" for d in depths]
     lines = ["<!-- Made from records; do not edit. -->", "", "| " + " | ".join(header) + " |"]
     lines.append("|" + "---|" * len(header))
     for form in FORMS:
         mine = [record for record in read if record["form"] == form]
-        for doubt in DOUBTS if mine else ():
-            profiles = np.array([record["profiles"][doubt] for record in mine])
+        for kind in AMBIGUITIES if mine else ():
+            profiles = np.array([record["profiles"][kind] for record in mine])
             means = profiles.mean(axis=0)
-            cells = [form, doubt, *(f"{means[0, d]:.3f} → {means[-1, d]:.3f}" for d in depths)]
+            cells = [form, kind, *(f"{means[0, d]:.3f} → {means[-1, d]:.3f}" for d in depths)]
             for d in depths:
                 found = [spearmanr(AMOUNTS, profile[:, d]).statistic for profile in profiles]
                 cells.append(", ".join(f"{value:.2f}" for value in found))

@@ -28,7 +28,7 @@ PICTURE = RECORDS.parents[2] / "pictures" / "growth.png"
 MEMORY_SCRIPT = """
 import sys
 import torch
-from skh2edl import H2EDLClassifier, Taxonomy
+from skh2edl import H2EDLClassifier, Recipe, Taxonomy
 from skh2edl.benchmark.records import PeakMemory
 torch.set_num_threads(1)
 files, n = sys.argv[2:], int(sys.argv[1])
@@ -36,48 +36,40 @@ paths = [files[i % len(files)] for i in range(n)]
 memory = PeakMemory()  # of this process alone: what getrusage says includes its parent
 clf = H2EDLClassifier(
     Taxonomy.flat(["a", "b"]), backbone="test_resnet", weights=None, image_size=32, max_epochs=1,
-    augmentation="none", validation_fraction=None, n_workers=0, random_state=0,
+    recipe=Recipe(augmentation="none"), validation_fraction=None, n_workers=0, random_state=0,
 )
 clf.fit(paths, ["ab"[i % 2] for i in range(n)])
 print(memory.mebibytes())
 """
 
 
-def step_milliseconds(tree, n_features, forms, repeats=7):
-    """Return the median step of the flat softmax and of each form, which take turns with it."""
+def step_milliseconds(tree, n_features, repeats=7):
+    """Return the median step of the flat softmax and of H2EDL, which take turns."""
     import torch
-
-    from skh2edl.training import _ROWS_FROM
 
     features = torch.randn(64, n_features, generator=torch.Generator().manual_seed(0))
     leaves = np.random.default_rng(0).integers(0, tree.n_leaves, 64)
     rival = make_flat_step(tree.n_leaves, features, leaves, with_optimizer=False)
-    found = {}
-    for form in forms:
-        head = opinion_head(tree, n_features, form)
-        head.sparse_gradient = head.is_separable and tree.n_decisions >= _ROWS_FROM
-        step = make_step(head, features, tree.leaf_nodes[leaves])
-        seconds = take_turns(rival, step, repeats)
-        found["flat softmax"] = 1000 * float(np.median(seconds["rival"]))
-        found[f"H2EDL, {form}"] = 1000 * float(np.median(seconds["ours"]))
-    return found
+    head = opinion_head(tree, n_features)
+    head.sparse_gradient = head.is_large
+    seconds = take_turns(rival, make_step(head, features, tree.leaf_nodes[leaves]), repeats)
+    return {
+        "flat softmax": 1000 * float(np.median(seconds["rival"])),
+        "H2EDL": 1000 * float(np.median(seconds["ours"])),
+    }
 
 
 def measure_leaves():
     """A step of head and loss, batch 64, d = 256, about six children a node."""
-    from skh2edl.h2edl import MAX_NESTED_LEAVES
-
     for n_leaves in (100, 1000, 10_000, 100_000, 1_000_000):
         tree = balanced_tree(n_leaves, max(2, round(np.log(n_leaves) / np.log(6))))
-        forms = ["nodes", "nested"] if n_leaves <= MAX_NESTED_LEAVES else ["nodes"]
-        yield n_leaves, step_milliseconds(tree, 256, forms)
+        yield n_leaves, step_milliseconds(tree, 256)
 
 
 def measure_depth():
     """A step of head and loss with 4,096 leaves, from one level to twelve."""
     for n_levels in (1, 2, 3, 4, 6, 12):
-        tree = balanced_tree(4096, n_levels)
-        yield n_levels, step_milliseconds(tree, 256, ["nodes", "nested"])
+        yield n_levels, step_milliseconds(balanced_tree(4096, n_levels), 256)
 
 
 def measure_samples():

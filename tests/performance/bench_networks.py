@@ -140,13 +140,13 @@ def bench_extraction():
 
 def bench_options():
     """An epoch with an option, against one without."""
-    from skh2edl import H2EDLClassifier
+    from skh2edl import H2EDLClassifier, Hardware
 
     tree = balanced_tree(81, 3)
     X = np.random.default_rng(0).integers(0, 256, (64, 64, 64, 3), dtype=np.uint8)
     y = np.array(tree.leaves)[np.arange(64)]
 
-    def seconds_of(**options):
+    def seconds_of(**hardware):
         clf = H2EDLClassifier(
             tree,
             backbone="resnet18",
@@ -157,7 +157,7 @@ def bench_options():
             max_epochs=2,
             validation_fraction=None,
             random_state=0,
-            **options,
+            hardware=Hardware(**hardware),
         )
         return clf.fit(X, y).history_["seconds"][1]
 

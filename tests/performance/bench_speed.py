@@ -35,11 +35,12 @@ TABLE = RECORDS.parents[1] / "speed_table.md"
 THREADS = {"threads as they come": None, "one thread for all": 1}
 
 
-def opinion_head(tree, n_features, read_out):
-    from skh2edl.h2edl import PRESETS
+def opinion_head(tree, n_features):
+    """Return the head of a default H2EDLClassifier, every node of it supervised."""
+    from skh2edl.h2edl import H2EDLClassifier, evidence_options
     from skh2edl.opinion_head import OpinionTreeHead
 
-    chosen = PRESETS["default"]
+    default = H2EDLClassifier(tree)
     fan_out = np.diff(tree.decision_offsets)
     return OpinionTreeHead(
         tree,
@@ -47,17 +48,15 @@ def opinion_head(tree, n_features, read_out):
         (1 / fan_out)[tree.decision_nodes],
         fan_out * 1.0,
         np.ones(tree.n_branching, dtype=bool),
-        read_out=read_out,
-        evidence=chosen["evidence"],
-        risk=chosen["risk"],
-        kl_weight=chosen["kl_weight"],
-        initial_bias=chosen["initial_bias"],
+        risk=default.risk,
+        leaf_weight=default.leaf_weight,
+        **evidence_options(default),
     )
 
 
 def make_step(head, features, nodes, optimizers=()):
     def step():
-        head.loss(features, head.prepare(nodes), np.inf).mean().backward()
+        head.loss(features, head.prepare(nodes), 1.0).mean().backward()
         for optimizer in optimizers:
             optimizer.step()
         head.zero_grad()
@@ -85,25 +84,19 @@ def bench_steps():
     """Head and loss, forward and backward, for a batch of 64."""
     import torch
 
-    from skh2edl.training import _ROWS_FROM
-
     for n_leaves, n_levels, target in ((81, 3, 1.2), (1000, 3, 1.0), (10_000, 4, 0.5)):
         tree = balanced_tree(n_leaves, n_levels)
         features = torch.randn(64, 2048, generator=torch.Generator().manual_seed(0))
         leaves = np.random.default_rng(0).integers(0, n_leaves, 64)
         rival = make_flat_step(n_leaves, features, leaves, with_optimizer=False)
-        for read_out in ("nodes", "nested"):
-            head = opinion_head(tree, 2048, read_out)
-            head.sparse_gradient = head.is_separable and tree.n_decisions >= _ROWS_FROM
-            # Of milliseconds each, so that many turns cost little.
-            step = make_step(head, features, tree.leaf_nodes[leaves])
-            seconds = take_turns(rival, step, repeats=101)
-            yield row(
-                f"head and loss, {n_leaves:,} leaves, {n_levels} levels, read_out={read_out!r}",
-                "linear layer and cross-entropy",
-                f"≤ {target}",
-                seconds,
-            )
+        # Of milliseconds each, so that many turns cost little.
+        step = make_step(opinion_head(tree, 2048), features, tree.leaf_nodes[leaves])
+        yield row(
+            f"head and loss, {n_leaves:,} leaves, {n_levels} levels",
+            "linear layer and cross-entropy",
+            f"≤ {target}",
+            take_turns(rival, step, repeats=101),
+        )
 
 
 def bench_large():
@@ -116,7 +109,7 @@ def bench_large():
         tree = balanced_tree(n_leaves, 12)
         features = torch.randn(64, n_features, generator=torch.Generator().manual_seed(0))
         leaves = np.random.default_rng(0).integers(0, n_leaves, 64)
-        head = opinion_head(tree, n_features, "nodes")
+        head = opinion_head(tree, n_features)
         head.sparse_gradient = True
         optimizer = RowOptimizer(
             torch.optim.AdamW([head.linear.bias]), head.linear.weight, lr=1e-3, weight_decay=0.05
@@ -131,6 +124,19 @@ def bench_large():
         )
 
 
+def pointed_at_leaves(head, features):
+    """Move each sample along the weights of the path to a leaf, and against those beside it."""
+    import torch
+
+    tree = head.segments.taxonomy
+    leaves = np.random.default_rng(0).integers(0, tree.n_leaves, len(features))
+    paths = head.prepare(tree.leaf_nodes[leaves])
+    weight = torch.nn.functional.normalize(head.linear.weight.detach()[paths.decision])
+    sign = 2.0 * paths.is_target - 1
+    # Three standard deviations of a logit.
+    return features.index_add(0, paths.row, 3 * sign[:, None] * weight)
+
+
 def bench_search():
     """The best leaf, and the five best, of 64 samples."""
     import torch
@@ -142,8 +148,8 @@ def bench_search():
     # A binary tree has the most decisions for its leaves: twice as many.
     for n_leaves, n_levels, n_features in [*sizes, (2**20, 20, 256)]:
         tree = balanced_tree(n_leaves, n_levels)
-        head = opinion_head(tree, n_features, "nodes").eval()
-        pool = torch.randn(512, n_features, generator=torch.Generator().manual_seed(0))
+        head = opinion_head(tree, n_features).eval()
+        features = torch.randn(64, n_features, generator=torch.Generator().manual_seed(0))
         flat = torch.randn(n_leaves, n_features, generator=torch.Generator().manual_seed(1))
         for name, std, target in (
             ("sure", 12.0, "≥ 10"),
@@ -156,12 +162,7 @@ def bench_search():
                 std=std / n_features**0.5,
                 generator=torch.Generator().manual_seed(2),
             )
-            torch.nn.init.constant_(head.linear.bias, 6.0)
-            chosen = pool[:64]
-            if name == "sure":
-                _, log_p = search_leaves(head, pool)
-                chosen = pool[torch.from_numpy(log_p[:, 0] >= np.log(0.3))][:64]
-                assert len(chosen) == 64, "too few sure samples in the pool"
+            chosen = pointed_at_leaves(head, features) if name == "sure" else features
             best = np.exp(search_leaves(head, chosen)[1][:, 0])
             for k in (1, 5):
 
@@ -175,7 +176,7 @@ def bench_search():
                     yield row(
                         f"top {k} of {n_leaves:,} leaves, {n_levels} levels, {name} (P of the "
                         f"best {best.min():.2g} to {best.max():.2g}), {condition}",
-                        "dense read-out and top-k",
+                        "dense layer and top-k",
                         target,
                         seconds,
                         better="more",
