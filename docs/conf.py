@@ -14,7 +14,7 @@ extensions = [
     "numpydoc",
     "myst_parser",
 ]
-exclude_patterns = ["_build", "results/speed_table.md", "results/tables/*", "studies/*_tables.md"]
+exclude_patterns = ["_build", "results/speed_table.md", "results/tables/*", "studies/*_table.md"]
 templates_path = ["_templates"]
 
 html_theme = "furo"

@@ -12,24 +12,24 @@ PAGE = Path(__file__).parent / "command_line.md"
 HEAD = """# Command line
 
 The command comes with `pip install "skh2edl[cli]"`. Three lines take a folder of labelled
-photographs to a model, an honest report and a table of answers:
+photographs to a model, a report and a table of predictions:
 
 ```bash
 skh2edl fit photos/ --out birds.safetensors
 skh2edl evaluate birds.safetensors photos/ --out report.html
-skh2edl predict birds.safetensors new_photos/ --out answers.csv
+skh2edl predict birds.safetensors new_photos/ --out predictions.csv
 ```
 
 The folders of `photos/` are the taxonomy, however deep; a table with a column for each rank does
 as well. `fit` keeps a part of the images aside: some to set the hedge, and some for `evaluate`. The
 model file remembers by short hashes of their content which images it has seen, so `evaluate` can
 be given the same folder and leaves those out. The thresholds that the kept images needed travel in
-the model file too; from them follows the hedge at any promised accuracy.
+the model file too; from them follows the hedge at any target accuracy.
 
 Exit codes are 0 for success, 1 when something is wrong with the data or the model, 2 for wrong
-usage, and 130 after an interruption. Files appear whole or not at all. An interrupted `predict` is
-taken up again by the same command, an interrupted `fit` by the same command with
-`--checkpoint-dir`. `skh2edl --install-completion` teaches the shell to complete commands.
+usage, and 130 after an interruption. Files appear whole or not at all. The same command resumes an
+interrupted `predict`, and with `--checkpoint-dir` an interrupted `fit`.
+`skh2edl --install-completion` teaches the shell to complete commands.
 
 This page is made from the commands by `docs/write_command_line.py`.
 """

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import inspect
 import re
 import runpy
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 import yaml
 
 import skh2edl
-from skh2edl.h2edl import MAX_NESTED_LEAVES, PRESETS
+from skh2edl import H2EDLClassifier
+from skh2edl.h2edl import VARIANTS
+from skh2edl.heads import LARGE_TREE
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -39,7 +42,7 @@ def test_the_results_of_the_readme_are_those_of_the_records():
     assert shown.strip() == script["results"]().strip(), "python docs/write_readme.py"
 
 
-def test_the_readme_shows_every_rival_beside_ours():
+def test_the_readme_shows_every_baseline_beside_ours():
     methods = re.findall(r"^\| ([\w, -]+?) \| (?:yes|no) \|", README, flags=re.MULTILINE)
     assert {"Flat-CE", "Hier-CE", "Flat-EDL", "HENN", "I-EDL", "R-EDL"} <= set(methods)
     assert len(methods) == 11
@@ -66,31 +69,49 @@ def test_the_numbers_of_the_concepts_are_those_of_the_pictures():
         assert number in page("concepts").replace("\n", " ")
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["read_out", "evidence", "risk", "kl_weight", "initial_bias", "l2_shape", "l2_metric"],
-)
-def test_the_page_on_the_method_names_the_presets_as_they_are(name):
-    row = re.search(rf"^\| `{name}` \| (.*?) \| (.*?) \|", page("method"), flags=re.MULTILINE)
-    for shown, preset in zip(row.groups(), ("paper", "default"), strict=True):
-        value = PRESETS[preset][name]
-        if shown == "small":
-            assert 0 < value < 0.01
-        elif isinstance(value, str):
-            assert shown == f'"{value}"'
-        else:
-            assert float(shown.replace("−", "-")) == value
+def table(name, heading):
+    """Return the cells of the table on a page whose first column is called `heading`."""
+    block = re.search(rf"^\| {heading} \|.*\n\|[-|]+\n((?:\|.*\n)+)", page(name), re.MULTILINE)
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in block[1].splitlines()]
 
 
-def test_presets_differ_in_nothing_that_the_page_does_not_list():
-    listed = set(re.findall(r"^\| `(\w+)` \|", page("method"), flags=re.MULTILINE))
-    differ = {name for name, value in PRESETS["paper"].items() if PRESETS["default"][name] != value}
-    assert differ == listed
+def test_the_page_on_the_method_lists_the_constants_as_they_are():
+    constants = {cells[0].strip("`"): float(cells[1]) for cells in table("method", "parameter")}
+    assert len(constants) <= 6
+    defaults = H2EDLClassifier().get_params()
+    assert constants == {name: defaults[name] for name in constants}
+
+
+def test_the_page_on_the_method_lists_the_variants_as_they_are():
+    rows = table("method", "variant")
+    listed = {name.strip('"'): eval(f"dict({code.strip('`')})") for name, code in rows}
+    assert listed == VARIANTS
+
+
+@pytest.mark.parametrize("name", ["concepts", "how_to", "faq", "index", "displays", "decisions"])
+def test_no_other_page_repeats_a_constant(name):
+    names = "|".join(cells[0].strip("`") for cells in table("method", "parameter"))
+    assert not re.findall(rf"\b(?:{names})`?\s*(?:=|is|of)\s*\d", page(name))
+
+
+def test_the_page_on_the_method_fits_in_an_hour():
+    assert len(page("method").splitlines()) <= 150
 
 
 @pytest.mark.parametrize("name", ["method", "how_to"])
 def test_large_trees_begin_where_the_pages_say(name):
-    assert f"{MAX_NESTED_LEAVES:,} leaves" in page(name)
+    assert f"{LARGE_TREE:,} leaves" in page(name)
+
+
+@pytest.mark.parametrize("path", pages(), ids=identify)
+def test_parameters_on_a_page_exist(path):
+    for block in re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL):
+        for node in ast.walk(ast.parse(block)):
+            name = getattr(getattr(node, "func", None), "id", "")
+            if name in skh2edl.__all__:
+                known = set(inspect.signature(getattr(skh2edl, name)).parameters)
+                given = {keyword.arg for keyword in node.keywords if keyword.arg}
+                assert given <= known, name
 
 
 # Names and links ---------------------------------------------------------------------------------
@@ -117,8 +138,8 @@ def test_links_to_files_lead_somewhere(path):
 
 def test_classes_named_on_our_pages_exist():
     known = {*skh2edl.__all__}
-    for room in ("datasets", "displays", "metrics", "report", "scorers", "batch"):
-        known |= set(dir(importlib.import_module(f"skh2edl.{room}")))
+    for module in ("datasets", "displays", "metrics", "report", "scorers", "batch"):
+        known |= set(dir(importlib.import_module(f"skh2edl.{module}")))
     known |= {"FrozenEstimator", "GroupKFold"}
     ending = "(?:Classifier|Display|Detector|Opinion|Images|Estimator|KFold)"
     for name in ("quick_start", "concepts", "how_to", "method", "comparison", "faq"):
@@ -139,8 +160,8 @@ def test_ci_builds_the_docs_with_warnings_as_errors():
     assert re.search(r'step "docs" sphinx-build -W .*\bdocs ', text)
 
 
-@pytest.mark.parametrize("room", ["batch", "serve"])
-def test_what_these_rooms_offer_is_in_the_api_reference(room):
+@pytest.mark.parametrize("module", ["batch", "serve"])
+def test_what_these_modules_offer_is_in_the_api_reference(module):
     text = (DOCS / "api.rst").read_text(encoding="utf-8")
-    listed = set(re.findall(rf"^   {room}\.(\w+)$", text, flags=re.MULTILINE))
-    assert listed == set(importlib.import_module(f"skh2edl.{room}").__all__)
+    listed = set(re.findall(rf"^   {module}\.(\w+)$", text, flags=re.MULTILINE))
+    assert listed == set(importlib.import_module(f"skh2edl.{module}").__all__)

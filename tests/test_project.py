@@ -146,11 +146,11 @@ def test_every_public_name_is_in_the_api_reference():
     assert listed == set(skh2edl._EXPORTS)
 
 
-@pytest.mark.parametrize("room", ["benchmark", "datasets", "displays", "metrics", "report"])
-def test_what_a_room_offers_is_in_the_api_reference(room):
+@pytest.mark.parametrize("module", ["benchmark", "datasets", "displays", "metrics", "report"])
+def test_what_a_module_offers_is_in_the_api_reference(module):
     text = (ROOT / "docs" / "api.rst").read_text(encoding="utf-8")
-    listed = set(re.findall(rf"^   {room}\.(\w+)$", text, flags=re.MULTILINE))
-    assert listed == set(importlib.import_module(f"skh2edl.{room}").__all__)
+    listed = set(re.findall(rf"^   {module}\.(\w+)$", text, flags=re.MULTILINE))
+    assert listed == set(importlib.import_module(f"skh2edl.{module}").__all__)
 
 
 def test_the_test_extra_installs_what_ci_calls():

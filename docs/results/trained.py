@@ -54,7 +54,7 @@ def experiments(dataset, methods=METHODS):
     first = [run for run in usual if run.seed == 0]
     few = [replace(run, epochs=SHORT, budget=0) for run in first]
     twice = [replace(run, epochs=2 * EPOCHS[dataset], budget=2) for run in first]
-    return [*first, *few, *usual[len(first) :], *twice]
+    return [*first, *few, *twice, *usual[len(first) :]]
 
 
 def main():
