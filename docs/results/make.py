@@ -2,19 +2,8 @@
 
 The records come from these runs, each of which resumes where it was interrupted::
 
-    skh2edl benchmark --dataset glyphs --preset study --records docs/results/records/glyphs
-    skh2edl benchmark --dataset grocery_store --root GROCERY --preset study \
-        --backbone tf_efficientnet_lite0 --weights tf_efficientnet_lite0.safetensors \
-        --records docs/results/records/grocery
-    skh2edl benchmark --dataset grocery_store --root GROCERY --preset study \
-        --backbone resnet50 --weights resnet50_imagenet_fp16.safetensors \
-        --records docs/results/records/grocery
-    skh2edl benchmark --dataset glyphs --frozen --preset study --table main --table ablation \
-        --backbone tf_efficientnet_lite0 --weights tf_efficientnet_lite0.safetensors \
-        --records docs/results/records/glyphs_frozen
-    skh2edl benchmark --dataset glyphs --frozen --preset study --table main --table ablation \
-        --backbone resnet50 --weights resnet50_imagenet_fp16.safetensors \
-        --records docs/results/records/glyphs_frozen
+    python docs/results/trained.py ASSETS
+    python docs/results/frozen.py ASSETS
     python docs/results/depth_profile.py run
 """
 
@@ -32,12 +21,27 @@ TITLES = {
     "main": "Leaves, before and after calibration",
     "levels": "Every level",
     "severity": "Mistakes on the tree",
-    "doubt": "Doubt and errors",
-    "calibration": "Two ways to calibrate an opinion",
+    "doubt": "Uncertainty and errors",
+    "calibration": "Two calibrations of an opinion",
     "budget": "Twice the epochs",
     "coarsened": "Coarse labels",
     "ablation": "Forms of H²EDL",
 }
+
+
+def write_corruption(records, path):
+    """Write the mean uncertainty at every step of blur and occlusion, and of noise."""
+    lines = [
+        "| data | method | epochs | seed | blur, none to strong | occlusion, none to strong | noise |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for record in read_records(records):
+        run, measured = record["experiment"], record["corruption"]
+        steps = (" ".join(f"{u:.2f}" for u in measured[kind]) for kind in ("blur", "occlusion"))
+        cells = [run["dataset"], run["method"], run["epochs"], run["seed"], *steps]
+        lines.append(f"| {' | '.join(map(str, cells))} | {measured['noise']:.2f} |")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+    return path
 
 
 def make(records=RECORDS, tables=TABLES):
@@ -45,7 +49,8 @@ def make(records=RECORDS, tables=TABLES):
     tables.mkdir(parents=True, exist_ok=True)
     written = []
     written.append(write_table(records / "depth_profile", tables / "depth_profile.md"))
-    for folder in (records / "glyphs", records / "glyphs_frozen", records / "grocery"):
+    written.append(write_corruption(records / "trained", tables / "corruption.md"))
+    for folder in (records / "trained", records / "frozen"):
         written += write_tables(folder, tables)
         pages: dict[str, list[str]] = {}
         for name, table in make_tables(read_records(folder)).items():

@@ -53,7 +53,7 @@ class Setting(NamedTuple):
     @property
     def name(self) -> str:
         """First part of the file names."""
-        return f"{self.dataset}-{self.network}"
+        return f"{self.dataset}-{self.network}" + ("-frozen" if self.frozen else "")
 
     @property
     def words(self) -> str:
@@ -73,7 +73,8 @@ def make_tables(records: Iterable[Record]) -> dict[str, Table]:
     Returns
     -------
     tables : dict of str to Table
-        By "<dataset>-<network>-<table>", where the table is "main", "levels", "severity", "doubt",
+        By "<dataset>-<network>-<table>", with "-frozen" before the table on frozen features; the
+        table is "main", "levels", "severity", "doubt",
         "calibration", "budget", "coarsened" or "ablation".
 
     Examples

@@ -71,9 +71,8 @@ def rank_for_annotation(
 
     Notes
     -----
-    A heuristic: vacuity is not a measure of how much a label would improve the model. On the
-    Grocery Store photographs (see the page on decisions) such labels were worth no more than
-    labels of random samples; compare the two on your data.
+    A heuristic: vacuity is not a measure of how much a label would improve the model. Compare it
+    with labels of random samples on your data.
 
     Examples
     --------

@@ -81,12 +81,9 @@ class NoveltyDetector(HeldOutWrapper):
 
     Notes
     -----
-    Of the opinions of an :class:`H2EDLClassifier` all evidence is read that was counted, also what
-    siblings share: how much there is says more of what is strange than how it is divided. Wrapped
-    in a calibration or an ensemble its opinions are read as they come. Labels of held-out samples
-    are used for nothing but to leave out those labelled with the root, which are not known to be
-    known. Vacuity is the share of belief that was not committed; it is no measure of missing data,
-    and a classifier may be sure of something it has never seen.
+    Labels of held-out samples are used only to drop those labelled with the root, which are not
+    known to be known. Vacuity is the fraction of belief that was not committed; it is no measure of
+    missing data, and a classifier may be sure of something it has never seen.
 
     Examples
     --------
