@@ -111,8 +111,9 @@ def test_the_classifier_is_its_head_with_the_same_options(method, data):
     # The loss that was minimised is the head's with these options, plus the penalty.
     with torch.no_grad():
         loss = head.loss(features, head.prepare(TREE.resolve(labels)), 1.0).numpy()
-        penalty = 0.003 / 2 * float(head.linear.weight.square().sum())
-    assert clf.history_["objective"][-1] == pytest.approx(loss[weight].mean() + penalty, rel=1e-9)
+        penalty = 0.003 * 6 / 2 * float(head.linear.weight.square().sum())  # of six features
+    total = loss[weight].sum() + penalty
+    assert clf.history_["objective"][-1] == pytest.approx(total / weight.sum(), rel=1e-9)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__name__)
@@ -313,6 +314,7 @@ def test_the_published_determinant_collapses_iedl_at_a_hundred_leaves_and_ours_d
             backbone="test_resnet", weights=None, image_size=16, learning_rate=5e-3, batch_size=25,
             recipe=Recipe(augmentation="none", backbone_lr_scale=1.0, weight_decay=0.0),
             max_epochs=4, validation_fraction=None, fisher_weight=fisher_weight, random_state=0,
+            evidence_scale=1.0, initial_vacuity=0.887, kl_weight=0.4, kl_ramp=1.0, kl_per_child=False,
         )  # fmt: skip
         return clf.fit(images, labels)
 

@@ -114,7 +114,7 @@ def test_a_protocol_gives_every_method_the_same_chances(runs):
 
 
 def test_a_record_scores_what_scikit_learn_fits_on_the_same_rows(data, features, tmp_path):
-    # Our objective is mean loss + l2 / 2 |w|²; scikit-learn's is sum loss + 1 / (2 C) |w|².
+    # Our objective is sum loss + l2 d / 2 |w|²; scikit-learn's is sum loss + 1 / (2 C) |w|².
     l2 = 0.01
     plain = experiment(parameters={"l2": l2, "tol": 1e-7})
     (path,) = run([plain], data, features, tmp_path)
@@ -122,7 +122,7 @@ def test_a_record_scores_what_scikit_learn_fits_on_the_same_rows(data, features,
     train, test = data.split == "train", data.split == "test"
     mean = features[train].mean(axis=0)
     scale = np.sqrt(np.mean(np.var(features[train], axis=0)))
-    theirs = LogisticRegression(C=1 / (l2 * 150), tol=1e-9, max_iter=5000)
+    theirs = LogisticRegression(C=1 / (l2 * features.shape[1]), tol=1e-9, max_iter=5000)
     theirs.fit((features[train] - mean) / scale, data.labels[train])
     proba = theirs.predict_proba((features[test] - mean) / scale)
     answers = theirs.classes_[proba.argmax(axis=1)]

@@ -168,13 +168,13 @@ def records():
 def test_every_table_of_the_protocol_is_made(records):
     tables = make_tables(records)
     assert list(tables) == [
-        f"zoo-plain-{name}" for name in ("main", "levels", "severity", "doubt", "calibration",
+        f"zoo-plain-frozen-{name}" for name in ("main", "levels", "severity", "doubt", "calibration",
                                          "budget", "coarsened", "ablation")
     ]  # fmt: skip
 
 
 def test_the_main_table_shows_each_method_before_and_after_calibration(records):
-    header, body = cells(make_tables(records)["zoo-plain-main"].to_markdown())
+    header, body = cells(make_tables(records)["zoo-plain-frozen-main"].to_markdown())
     assert header[:4] == ["method", "calibrated", "bAcc %", "acc %"]
     rows = {(line[0], line[1]): line for line in body}
     assert set(rows) == {(m, c) for m in ("Flat-CE", "H2EDL") for c in ("no", "yes")}
@@ -188,7 +188,7 @@ def test_the_main_table_shows_each_method_before_and_after_calibration(records):
 
 
 def test_the_coarsened_table_shows_the_change_at_the_level_the_labels_name(records):
-    header, body = cells(make_tables(records)["zoo-plain-coarsened"].to_markdown())
+    header, body = cells(make_tables(records)["zoo-plain-frozen-coarsened"].to_markdown())
     assert header[:4] == ["method", "share", "manufacturer bAcc %", "change of it"]
     change = {(line[0], line[1]): line[3].rstrip("†") for line in body}
     assert change == {
@@ -198,11 +198,11 @@ def test_the_coarsened_table_shows_the_change_at_the_level_the_labels_name(recor
 
 
 def test_the_budget_table_needs_two_budgets(records):
-    header, body = cells(make_tables(records)["zoo-plain-budget"].to_markdown())
+    header, body = cells(make_tables(records)["zoo-plain-frozen-budget"].to_markdown())
     assert [(line[0], line[1]) for line in body] == [("H2EDL", "10 (1×)"), ("H2EDL", "20 (2×)")]
     assert body[0][header.index("epoch kept")] == "5 ± 0"
     one = [r for r in records if r["experiment"]["budget"] == 1]
-    assert "zoo-plain-budget" not in make_tables(one)
+    assert "zoo-plain-frozen-budget" not in make_tables(one)
 
 
 def test_published_figures_stand_beside_ours_where_they_are_about_the_same(records):
@@ -230,8 +230,8 @@ def test_published_figures_stand_beside_ours_where_they_are_about_the_same(recor
     assert body[1][header.index("published kept manufacturer %")] == "46.2"
     assert "Liu and Zhuang" in tables["fgvc_aircraft-resnet50-main"].caption
     frozen = make_tables([record("Flat-CE", 0, 1.0, dataset="fgvc_aircraft")])
-    assert "published" not in frozen["fgvc_aircraft-plain-main"].to_markdown()
-    assert "published" not in make_tables(records)["zoo-plain-main"].to_markdown()
+    assert "published" not in frozen["fgvc_aircraft-plain-frozen-main"].to_markdown()
+    assert "published" not in make_tables(records)["zoo-plain-frozen-main"].to_markdown()
 
 
 def test_two_records_of_one_row_and_seed_are_refused(records):

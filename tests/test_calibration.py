@@ -190,7 +190,13 @@ def test_a_depth_without_held_out_decisions_has_the_factor_of_all():
 
 
 # The risk of EDL as it was published.
-TOO_CAUTIOUS = {"evidence_scale": 1.0, "kl_weight": 1.0, "leaf_weight": 0.0}
+TOO_CAUTIOUS = {
+    "evidence_scale": 1.0,
+    "kl_weight": 1.0,
+    "kl_per_child": False,
+    "leaf_weight": 0.0,
+    "l2": 0.1,
+}
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,7 @@ def evidence_by_hand(clf, X, scale):
 def test_vacuity_of_a_fitted_model_is_that_of_its_linear_layer(options):
     X, y = two_alike()
     clf = H2EDLClassifier(PLANES, backbone=None, **options).fit(X, y)
-    evidence = evidence_by_hand(clf, X, options.get("evidence_scale", 30.0))
+    evidence = evidence_by_hand(clf, X, options.get("evidence_scale", 300.0))
     opinion = clf.predict_hyper_opinion(X)
     np.testing.assert_allclose(opinion.evidence, evidence, rtol=1e-6)
     # Both nodes have two children, so W is 2 in either case.

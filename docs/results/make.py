@@ -32,7 +32,7 @@ TITLES = {
 def write_corruption(records, path):
     """Write the mean uncertainty at every step of blur and occlusion, and of noise."""
     lines = [
-        "| data | method | epochs | seed | blur, none to strong | occlusion, none to strong | noise |",
+        "| data | method | epochs | seed | blur, rising | occlusion, rising | noise |",
         "|---|---|---|---|---|---|---|",
     ]
     for record in read_records(records):

@@ -20,7 +20,7 @@ SHORT = 5  # epochs, for how fast a method learns
 
 
 def load_cub(folder):
-    """Return the birds; a tenth of the official training images, of every species, is validation."""
+    """Return the birds, with a stratified tenth of the training images for validation."""
     from sklearn.model_selection import train_test_split
 
     from skh2edl.datasets import load_table
