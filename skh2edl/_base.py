@@ -50,7 +50,7 @@ from .training import HeldOut, Plan, identity_of_run, train
 # L-BFGS keeps 25 steps and 25 gradients: in single precision 2 GB of them.
 _MAX_WEIGHTS_OF_LBFGS = 10_000_000
 # Penalty of a head on fixed features; chosen by docs/studies/defaults.py.
-DEFAULT_L2 = 3e-3
+DEFAULT_L2 = 1e-2
 
 
 class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMixin, BaseEstimator):

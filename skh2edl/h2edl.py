@@ -90,7 +90,7 @@ class H2EDLClassifier(TreeClassifier):
     solver : {"auto", "lbfgs", "adamw"}, default="auto"
         How a head on fixed features is fitted: "auto" and "lbfgs" with scipy's L-BFGS, "adamw" in
         epochs like a fine-tuned network.
-    l2 : float, default=0.003
+    l2 : float, default=0.01
         Penalty of a fit on d fixed features: ``l2 d / 2`` times the squared weights, beside the
         sum of the losses: a prior under which a logit has the variance ``1 / l2``. Features are
         centred and divided by one number, their mean standard deviation.

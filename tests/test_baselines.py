@@ -314,7 +314,8 @@ def test_the_published_determinant_collapses_iedl_at_a_hundred_leaves_and_ours_d
             backbone="test_resnet", weights=None, image_size=16, learning_rate=5e-3, batch_size=25,
             recipe=Recipe(augmentation="none", backbone_lr_scale=1.0, weight_decay=0.0),
             max_epochs=4, validation_fraction=None, fisher_weight=fisher_weight, random_state=0,
-            evidence_scale=1.0, initial_vacuity=0.887, kl_weight=0.4, kl_ramp=1.0, kl_per_child=False,
+            evidence_scale=1.0, initial_vacuity=0.887, kl_weight=0.4, kl_ramp=1.0,
+            kl_per_child=False,
         )  # fmt: skip
         return clf.fit(images, labels)
 

@@ -168,9 +168,18 @@ def records():
 def test_every_table_of_the_protocol_is_made(records):
     tables = make_tables(records)
     assert list(tables) == [
-        f"zoo-plain-frozen-{name}" for name in ("main", "levels", "severity", "doubt", "calibration",
-                                         "budget", "coarsened", "ablation")
-    ]  # fmt: skip
+        f"zoo-plain-frozen-{name}"
+        for name in (
+            "main",
+            "levels",
+            "severity",
+            "doubt",
+            "calibration",
+            "budget",
+            "coarsened",
+            "ablation",
+        )
+    ]
 
 
 def test_the_main_table_shows_each_method_before_and_after_calibration(records):
