@@ -166,7 +166,7 @@ class _Objective:
             method="L-BFGS-B",
             callback=callback,
             # Near a minimum a step lowers the objective by the square of the gradient.
-            options={"maxiter": max_iter, "gtol": tol, "ftol": 1e3 * tol**2},
+            options={"maxiter": max_iter, "gtol": tol, "ftol": 1e4 * tol**2},
         )
         if not np.isfinite(result.fun):
             raise FloatingPointError(
