@@ -150,7 +150,7 @@ class FlatEDLClassifier(EvidentialBaseline):
         How evidence grows with the logit.
     evidence_scale : float or "learn", default=300.0
         Factor of the evidence.
-    initial_vacuity : float, default=0.1
+    initial_vacuity : float, default=0.5
         Vacuity before training, which sets the initial biases.
     kl_weight : float, default=0.3
         Full weight of the KL regulariser, which takes evidence for wrong leaves away.

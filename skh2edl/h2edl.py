@@ -21,7 +21,7 @@ from .taxonomy import Taxonomy
 
 # What the paper leaves open; chosen on validation data by docs/studies/defaults.py.
 EVIDENCE_SCALE = 300.0  # evidence grows exponentially up to about this, then linearly
-INITIAL_VACUITY = 0.1  # the less, the more a new head learns like a softmax
+INITIAL_VACUITY = 0.5  # also of an image that shows nothing; without evidence there is no gradient
 KL_WEIGHT = 0.3  # over the number of children: about half the mass stays where they tie
 KL_RAMP = 0.5  # evidence accumulates in the first half of the training
 LEAF_WEIGHT = 1.0  # the squared risk alone learns slowly where a node has many children
@@ -60,9 +60,10 @@ class H2EDLClassifier(TreeClassifier):
     evidence_scale : float or "learn", default=300.0
         Factor s of the evidence, ``e = s * softplus(logit)``: evidence grows exponentially up to
         about s and linearly beyond. "learn" starts at 1 and trains it.
-    initial_vacuity : float, default=0.1
-        Vacuity u of every opinion before training, which sets the initial biases. The gradient of
-        a new head is ``1 - u`` times that of a softmax: without evidence there is none.
+    initial_vacuity : float, default=0.5
+        Vacuity u of every opinion before training, which sets the initial biases. An image in which
+        the network sees nothing stays near it. The gradient of a new head is ``1 - u`` times that
+        of a softmax: without evidence there is none.
     base_rate_power, base_rate_smoothing : float, default=0.0 and 1.0
         The base rate of a child is proportional to ``(count + smoothing) ** -power``: 0 is uniform,
         1 gives rarer children a higher one (the paper's base-rate variant).

@@ -153,8 +153,8 @@ def test_ancestor_labels_leave_all_outputs_below_them_as_they_started(data, solv
     below = TREE.decision_nodes > 0
     assert (weight[below] == 0).all()
     assert (weight[~below] != 0).any(axis=1).all()
-    # A vacuity of 1/10 takes nine times as much evidence as prior: 300 softplus(b) = 9.
-    np.testing.assert_allclose(300 * np.log1p(np.exp(bias[below].astype(float))), 9, rtol=1e-5)
+    # A vacuity of 1/2 takes as much evidence as prior: 300 softplus(b) = 1.
+    np.testing.assert_allclose(300 * np.log1p(np.exp(bias[below].astype(float))), 1, rtol=1e-5)
 
 
 def test_further_training_wakes_a_head_that_was_never_supervised(data):
@@ -378,7 +378,7 @@ def test_a_network_that_learns_in_epochs_starts_at_the_initial_vacuity(data, opt
         **options,
     ).fit(X, y)
     opinion = clf.predict_hyper_opinion(X[:1])
-    expected = options.get("initial_vacuity", 0.1)
+    expected = options.get("initial_vacuity", 0.5)
     np.testing.assert_allclose(opinion.vacuity, expected, rtol=1e-4)
 
 
