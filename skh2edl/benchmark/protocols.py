@@ -44,7 +44,7 @@ BUDGET = ("Flat-CE", "Hier-CE", "Flat-EDL", "HENN", "H2EDL")
 QUICK = ("Flat-CE", "Hier-CE", "H2EDL")
 
 FRACTIONS = (0.25, 0.5, 0.75)
-# A grid that goes on beyond its edge if that is chosen.
+# `fit_grid` extends the grid if its edge is chosen.
 L2_GRID = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 SEEDS = (0, 1, 2)
 TABLES = ("main", "ablation", "coarsened", "budget")
