@@ -14,9 +14,17 @@ import numpy as np
 RECORDS = Path(__file__).resolve().parent / "records" / "trained"
 NETWORK = "tf_efficientnet_lite0"
 METHODS = ("Flat-CE", "Hier-CE", "H2EDL")
-EPOCHS = {"grocery_store": 20, "cub_birds": 20}
-SEEDS = {"grocery_store": (0, 1, 2), "cub_birds": (0,)}
+DATASETS = ("grocery_store", "cub_birds", "glyphs")
+EPOCHS = 20
+SEEDS = (0, 1, 2)
 SHORT = 5  # epochs, for how fast a method learns
+SCRATCH = {
+    "image_size": 32,
+    "learning_rate": 0.01,
+    "recipe__augmentation": "none",
+    "recipe__backbone_lr_scale": 1.0,
+    "recipe__warmup_epochs": 1.0,
+}
 
 
 def load_cub(folder):
@@ -38,44 +46,53 @@ def load_cub(folder):
     return replace(data, name="cub_birds", split=split)
 
 
+def load(name, assets):
+    """Return a data set by its name."""
+    from skh2edl.datasets import load_grocery_store, make_glyphs
+
+    if name == "glyphs":
+        return make_glyphs(6000, image_size=SCRATCH["image_size"], random_state=0)
+    return load_cub(assets / name) if name == "cub_birds" else load_grocery_store(assets / name)
+
+
 def experiments(dataset, methods=METHODS):
-    """List the runs: the usual epochs, twice as many, and few, most important first."""
+    """List the runs: the usual epochs, few of them, and twice as many."""
     from skh2edl.benchmark import finetuned_protocol
 
-    options = {"weights": NETWORK, "parameters": {"image_size": 64}, "methods": methods}
+    drawn = dataset == "glyphs"
     usual = finetuned_protocol(
         dataset,
-        NETWORK,
-        epochs=EPOCHS[dataset],
-        seeds=SEEDS[dataset],
+        "test_resnet" if drawn else NETWORK,
+        weights=None if drawn else NETWORK,
+        parameters=SCRATCH if drawn else {"image_size": 64},
+        epochs=EPOCHS,
+        seeds=SEEDS,
+        methods=methods,
         tables=["main"],
-        **options,
     )
-    first = [run for run in usual if run.seed == 0]
-    few = [replace(run, epochs=SHORT, budget=0) for run in first]
-    twice = [replace(run, epochs=2 * EPOCHS[dataset], budget=2) for run in first]
-    return [*first, *few, *twice, *usual[len(first) :]]
+    few = [replace(run, epochs=SHORT, budget=0) for run in usual]
+    twice = [replace(run, epochs=2 * EPOCHS, budget=2) for run in usual]
+    return sorted([*usual, *few, *twice], key=lambda run: run.seed * (1 + run.budget // 2))
 
 
 def main():
     """Run what has no record yet."""
     from skh2edl.benchmark import run_experiments
-    from skh2edl.datasets import load_grocery_store
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("assets", type=Path)
-    parser.add_argument("--datasets", nargs="+", default=[*EPOCHS])
+    parser.add_argument("--datasets", nargs="+", default=[*DATASETS])
     parser.add_argument("--methods", nargs="+", default=[*METHODS])
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     weights = options.assets / "weights" / f"{NETWORK}.safetensors"
     for dataset in options.datasets:
-        load = load_cub if dataset == "cub_birds" else load_grocery_store
+        machine = {"n_workers": 0}
         run_experiments(
             experiments(dataset, options.methods),
-            load(options.assets / dataset),
+            load(dataset, options.assets),
             RECORDS,
-            machine={"weights": str(weights), "n_workers": 0},
+            machine=machine if dataset == "glyphs" else machine | {"weights": str(weights)},
             n_jobs=options.jobs,
         )
 

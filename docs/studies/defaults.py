@@ -108,7 +108,10 @@ def classifier(candidate, name, taxonomy, assets):
 
     kind = getattr(skh2edl, CLASS.get(candidate, "H2EDLClassifier"))
     clf = kind(taxonomy, random_state=0)
-    clf.set_params(**BASE | {**CANDIDATES, **PENALTIES}.get(candidate, {}))
+    if candidate in BASELINES:
+        clf.set_params(l2=BASE["l2"])
+    else:
+        clf.set_params(**BASE | {**CANDIDATES, **PENALTIES}[candidate])
     if name in FROZEN:
         return clf.set_params(backbone=None)
     clf.set_params(max_epochs=TRAINED[name], validation_fraction=None, n_workers=0)
