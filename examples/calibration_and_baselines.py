@@ -16,7 +16,7 @@ from skh2edl import (
     HierCEClassifier,
     Taxonomy,
 )
-from skh2edl.h2edl import VARIANTS
+from skh2edl.estimators.h2edl import VARIANTS
 from skh2edl.scorers import make_level_scorer, make_tree_scorer
 
 tree = Taxonomy.from_nested({"loop": [0, 6, 8, 9], "bow": [2, 3, 5], "straight": [1, 4, 7]})

@@ -10,57 +10,57 @@ __version__ = "0.1.0"
 # Public name -> the module that defines it. Nothing is imported until it is asked for, so that
 # `import skh2edl` and the command line start without loading torch.
 _EXPORTS = {
-    "CalibratedTreeClassifier": "calibration",
+    "CalibratedTreeClassifier": "estimators.calibration",
     "ConformalTreeClassifier": "decisions",
-    "FlatCEClassifier": "baselines",
-    "FlatEDLClassifier": "evidential_baselines",
-    "H2EDLClassifier": "h2edl",
-    "HENNClassifier": "henn",
-    "HXEClassifier": "baselines",
+    "FlatCEClassifier": "estimators.baselines",
+    "FlatEDLClassifier": "estimators.evidential_baselines",
+    "H2EDLClassifier": "estimators.h2edl",
+    "HENNClassifier": "estimators.henn",
+    "HXEClassifier": "estimators.baselines",
     "HedgedClassifier": "decisions",
-    "HierCEClassifier": "baselines",
-    "HyperOpinion": "opinion",
-    "Hardware": "recipe",
-    "IEDLClassifier": "evidential_baselines",
-    "ImageFeatureExtractor": "features",
+    "HierCEClassifier": "estimators.baselines",
+    "HyperOpinion": "opinions.hyper_opinion",
+    "Hardware": "training.recipe",
+    "IEDLClassifier": "estimators.evidential_baselines",
+    "ImageFeatureExtractor": "estimators.features",
     "MinimumCostClassifier": "decisions",
     "NoveltyDetector": "decisions",
-    "REDLClassifier": "evidential_baselines",
-    "Recipe": "recipe",
-    "SoftLabelClassifier": "baselines",
-    "Taxonomy": "taxonomy",
-    "TreeEnsembleClassifier": "ensembles",
+    "REDLClassifier": "estimators.evidential_baselines",
+    "Recipe": "training.recipe",
+    "SoftLabelClassifier": "estimators.baselines",
+    "Taxonomy": "taxonomy.taxonomy",
+    "TreeEnsembleClassifier": "estimators.ensembles",
     "fuse_subjects": "decisions",
-    "load_model": "persistence",
+    "load_model": "estimators.model_files",
     "rank_for_annotation": "decisions",
 }
 
 __all__ = ["__version__", *_EXPORTS]
 
 if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __getattr__
-    from .baselines import FlatCEClassifier as FlatCEClassifier
-    from .baselines import HierCEClassifier as HierCEClassifier
-    from .baselines import HXEClassifier as HXEClassifier
-    from .baselines import SoftLabelClassifier as SoftLabelClassifier
-    from .calibration import CalibratedTreeClassifier as CalibratedTreeClassifier
     from .decisions import ConformalTreeClassifier as ConformalTreeClassifier
     from .decisions import HedgedClassifier as HedgedClassifier
     from .decisions import MinimumCostClassifier as MinimumCostClassifier
     from .decisions import NoveltyDetector as NoveltyDetector
     from .decisions import fuse_subjects as fuse_subjects
     from .decisions import rank_for_annotation as rank_for_annotation
-    from .ensembles import TreeEnsembleClassifier as TreeEnsembleClassifier
-    from .evidential_baselines import FlatEDLClassifier as FlatEDLClassifier
-    from .evidential_baselines import IEDLClassifier as IEDLClassifier
-    from .evidential_baselines import REDLClassifier as REDLClassifier
-    from .features import ImageFeatureExtractor as ImageFeatureExtractor
-    from .h2edl import H2EDLClassifier as H2EDLClassifier
-    from .henn import HENNClassifier as HENNClassifier
-    from .opinion import HyperOpinion as HyperOpinion
-    from .persistence import load_model as load_model
-    from .recipe import Hardware as Hardware
-    from .recipe import Recipe as Recipe
-    from .taxonomy import Taxonomy as Taxonomy
+    from .estimators.baselines import FlatCEClassifier as FlatCEClassifier
+    from .estimators.baselines import HierCEClassifier as HierCEClassifier
+    from .estimators.baselines import HXEClassifier as HXEClassifier
+    from .estimators.baselines import SoftLabelClassifier as SoftLabelClassifier
+    from .estimators.calibration import CalibratedTreeClassifier as CalibratedTreeClassifier
+    from .estimators.ensembles import TreeEnsembleClassifier as TreeEnsembleClassifier
+    from .estimators.evidential_baselines import FlatEDLClassifier as FlatEDLClassifier
+    from .estimators.evidential_baselines import IEDLClassifier as IEDLClassifier
+    from .estimators.evidential_baselines import REDLClassifier as REDLClassifier
+    from .estimators.features import ImageFeatureExtractor as ImageFeatureExtractor
+    from .estimators.h2edl import H2EDLClassifier as H2EDLClassifier
+    from .estimators.henn import HENNClassifier as HENNClassifier
+    from .estimators.model_files import load_model as load_model
+    from .opinions.hyper_opinion import HyperOpinion as HyperOpinion
+    from .taxonomy.taxonomy import Taxonomy as Taxonomy
+    from .training.recipe import Hardware as Hardware
+    from .training.recipe import Recipe as Recipe
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sklearn.frozen import FrozenEstimator
 
 from .. import metrics
-from ..calibration import CalibratedTreeClassifier
+from ..estimators.calibration import CalibratedTreeClassifier
 
 # A candidate is chosen twice: as it is, and calibrated.
 SCORES = ("nll", "nll_calibrated")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ..h2edl import VARIANTS
+from ..estimators.h2edl import VARIANTS
 from .experiment import Experiment
 
 # Row -> class and what differs from its defaults.

@@ -22,18 +22,19 @@ from sklearn.frozen import FrozenEstimator
 from tqdm.auto import tqdm
 
 from .. import metrics
-from ..baselines import FlatCEClassifier, HierCEClassifier, HXEClassifier, SoftLabelClassifier
-from ..calibration import CalibratedTreeClassifier
 from ..datasets import LabelledImages, coarsen_labels
-from ..evidential_baselines import (
-    FlatEDLClassifier,
-    IEDLClassifier,
-    REDLClassifier,
+from ..estimators.baselines import (
+    FlatCEClassifier,
+    HierCEClassifier,
+    HXEClassifier,
+    SoftLabelClassifier,
 )
-from ..features import ImageFeatureExtractor
-from ..h2edl import H2EDLClassifier
-from ..henn import HENNClassifier
-from ..selection import split_validation
+from ..estimators.calibration import CalibratedTreeClassifier
+from ..estimators.evidential_baselines import FlatEDLClassifier, IEDLClassifier, REDLClassifier
+from ..estimators.features import ImageFeatureExtractor
+from ..estimators.h2edl import H2EDLClassifier
+from ..estimators.henn import HENNClassifier
+from ..training.selection import split_validation
 from .choice import SCORES, Candidate, best, fit_candidate, fit_grid
 from .corruptions import uncertainty_under_corruption
 from .experiment import Experiment
@@ -245,7 +246,7 @@ def _is_done(experiment: Experiment, data: LabelledImages, records: str | os.Pat
     path = record_path(records, experiment)
     if not path.exists():
         return False
-    if json.loads(path.read_text(encoding="utf-8"))["data"] != _fingerprint(data):
+    if json.loads(path.read_text(encoding="utf-8"))["data"] != _content_hash(data):
         raise ValueError(
             f"{path} was made with other images, labels or splits of {data.name!r} than these. A "
             "record is never overwritten: name another folder for the records."
@@ -253,7 +254,7 @@ def _is_done(experiment: Experiment, data: LabelledImages, records: str | os.Pat
     return True
 
 
-def _fingerprint(data: LabelledImages) -> str:
+def _content_hash(data: LabelledImages) -> str:
     """Hash what the images are called, their labels and their splits."""
     digest = hashlib.blake2b(digest_size=8)
     for values in (data.ids, data.labels, data.split):
@@ -344,7 +345,7 @@ def run_experiment(
         predict_seconds = time.perf_counter() - before
         record: dict[str, Any] = {
             "experiment": experiment.to_dict(),
-            "data": _fingerprint(data),
+            "data": _content_hash(data),
             "chosen": dict(plain.summary["parameters"]),
             "chosen_calibrated": dict(calibrated.summary["parameters"]),
             "calibration": calibrated.summary["calibration"],

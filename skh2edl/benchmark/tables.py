@@ -10,15 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .protocols import (
-    ABLATION,
-    BUDGET,
-    COARSENED,
-    COARSENED_FROM,
-    METHODS,
-    REFERENCE,
-    UNTOUCHED,
-)
+from .protocols import ABLATION, BUDGET, COARSENED, COARSENED_FROM, METHODS, REFERENCE, UNTOUCHED
 from .records import read_records
 from .table import SIGNIFICANCE, Column, Row, Table
 

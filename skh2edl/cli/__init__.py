@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
-from .._optional import import_optional
+from ..utils.optional import import_optional
 
 
 def main() -> None:

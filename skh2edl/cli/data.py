@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ._run import usage_error
 
 if TYPE_CHECKING:
-    from ..taxonomy import Taxonomy
+    from ..taxonomy.taxonomy import Taxonomy
 
 IMAGE_COLUMNS = ("image", "file", "filename", "path", "filepath", "file_name", "image_path")
 LABEL_COLUMNS = ("label", "class", "species")
@@ -295,14 +295,14 @@ def _read_rows(path: Path, columns: Columns, taxonomy: Taxonomy | None) -> Data:
 
 
 def _text_table(path: Path) -> Any:
-    from .._optional import import_optional
+    from ..utils.optional import import_optional
 
     pandas = import_optional("pandas", extra="pandas")
     return pandas.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
 
 
 def _numbers(path: Path, names: Sequence[str]) -> Any:
-    from .._optional import import_optional
+    from ..utils.optional import import_optional
 
     pandas = import_optional("pandas", extra="pandas")
     text = _text_table(path)

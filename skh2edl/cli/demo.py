@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..displays._folding import fold
-from ..opinion import HyperOpinion
+from ..opinions.hyper_opinion import HyperOpinion
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -226,8 +226,8 @@ def _say(console: Console, number: int, text: str) -> None:
 
 
 def _train(train: Any, epochs: int, console: Console) -> Any:
-    from ..h2edl import H2EDLClassifier
-    from ..recipe import Recipe
+    from ..estimators.h2edl import H2EDLClassifier
+    from ..training.recipe import Recipe
 
     model = H2EDLClassifier(
         train.taxonomy,
@@ -250,7 +250,7 @@ def _train(train: Any, epochs: int, console: Console) -> Any:
 
 def _fit_rival(model: Any, train: Any) -> Any:
     """Fit a flat softmax to the features of the trained network."""
-    from ..baselines import FlatCEClassifier
+    from ..estimators.baselines import FlatCEClassifier
 
     rival = FlatCEClassifier(train.taxonomy, backbone=None, random_state=0)
     return rival.fit(_features(model, train.images), train.labels)
@@ -259,7 +259,7 @@ def _fit_rival(model: Any, train: Any) -> Any:
 def _features(model: Any, images: Pixels) -> npt.NDArray[np.float32]:
     import torch
 
-    from ..feature_cache import frozen_features
+    from ..training.feature_cache import frozen_features
 
     samples, _ = model._read_X(images, model.network_.backbone, reset=False)
     return frozen_features(
@@ -274,8 +274,8 @@ def _features(model: Any, images: Pixels) -> npt.NDArray[np.float32]:
 
 def _save(model: Any, path: Path, train: Any, held: Any) -> npt.NDArray[np.float64]:
     """Write the model, with the hedge that held-out pictures set."""
+    from ..estimators.model_card import ModelCard, write_card
     from ..images import image_source
-    from ..model_card import ModelCard, write_card
     from ..report import content_hashes, needed_thresholds
     from ..report.answers import read_answers
 

@@ -10,13 +10,7 @@ from rich.console import Console
 
 from ._run import check_output, consoles, plain_errors, progress, usage_error
 from .data import Data, read_labelled
-from .options import (
-    ImageColumnOption,
-    LabelsOption,
-    ModelArgument,
-    QuietOption,
-    SplitColumnOption,
-)
+from .options import ImageColumnOption, LabelsOption, ModelArgument, QuietOption, SplitColumnOption
 
 
 def register(app: typer.Typer) -> None:
@@ -94,10 +88,10 @@ def evaluate(
     """
     import json
 
-    from ..checkpoints import write_atomically
-    from ..model_card import read_card
-    from ..persistence import load_model
+    from ..estimators.model_card import read_card
+    from ..estimators.model_files import load_model
     from ..report import EvaluationReport
+    from ..utils.files import write_atomically
     from .fit import model_columns
 
     results, remarks = consoles(quiet)

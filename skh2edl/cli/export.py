@@ -38,7 +38,7 @@ def export(
     """
     import warnings
 
-    from ..persistence import load_model
+    from ..estimators.model_files import load_model
 
     results, _ = consoles()
     check_output(out, (".onnx",))

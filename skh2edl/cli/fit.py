@@ -243,7 +243,7 @@ def fit(
         raise KeyboardInterrupt(again) from None
     estimator.save(out)
     card = _card(estimator, train, held, n_test, remarks)
-    from ..model_card import write_card
+    from ..estimators.model_card import write_card
 
     write_card(out, card)
     results.print(f"[bold green]Wrote {out}[/bold green]", soft_wrap=True)
@@ -301,7 +301,7 @@ def _divide(data: Data, test_share: float, hedge_share: float) -> tuple[Data, Da
 
     split = data.split
     if split is None:
-        from ..datasets._hashing import unit_hash
+        from ..utils.hashing import unit_hash
 
         place = unit_hash(data.ids if data.groups is None else data.groups, purpose="split")
         split = np.where(
@@ -350,7 +350,7 @@ def _hashes(data: Data | None) -> Any:
 
 
 def _card(estimator: Any, train: Data, held: Data | None, n_test: int, remarks: Console) -> Any:
-    from ..model_card import ModelCard
+    from ..estimators.model_card import ModelCard
 
     notes = {
         "data": train.name,
@@ -374,7 +374,7 @@ def _calibrated(estimator: Any, held: Data, card: Any, remarks: Console) -> Any:
     """Return the card with the thresholds that held-out samples needed."""
     from dataclasses import replace
 
-    from ..metrics._inputs import label_nodes
+    from ..metrics.inputs import label_nodes
     from ..report import needed_thresholds
     from ..report.answers import read_answers
 
@@ -437,8 +437,8 @@ def calibrate(
     """
     import numpy as np
 
-    from ..model_card import read_card, write_card
-    from ..persistence import load_model
+    from ..estimators.model_card import read_card, write_card
+    from ..estimators.model_files import load_model
 
     results, remarks = consoles(quiet)
     estimator = load_model(model)

@@ -23,7 +23,7 @@ def method_names() -> dict[str, str]:
     >>> method_names()["flat-ce"]
     'FlatCEClassifier'
     """
-    from ..persistence import MODEL_CLASSES
+    from ..estimators.model_files import MODEL_CLASSES
 
     short = {
         "H2EDLClassifier": "h2edl",
@@ -51,13 +51,13 @@ def estimator_class(method: str) -> Any:
     """
     from importlib import import_module
 
-    from ..persistence import MODEL_CLASSES
+    from ..estimators.model_files import MODEL_CLASSES
 
     names = method_names()
     name = names.get(method.lower(), method)
     if name not in MODEL_CLASSES:
         raise usage_error(f"--method must be one of {', '.join(names)}, got {method!r}.")
-    return getattr(import_module(f"skh2edl.{MODEL_CLASSES[name]}"), name)
+    return getattr(import_module(f"skh2edl.estimators.{MODEL_CLASSES[name]}"), name)
 
 
 def parameters_of(estimator: Any) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def parameters_of(estimator: Any) -> dict[str, Any]:
     estimator : class
         The estimator.
     """
-    from ..recipe import GROUPS
+    from ..training.recipe import GROUPS
 
     # The parameters of a recipe and of the hardware are flags like the others.
     signatures = [inspect.signature(kind).parameters for kind in (estimator, *GROUPS.values())]
@@ -200,7 +200,7 @@ def make_estimator(kind: Any, values: dict[str, Any], taxonomy: Any) -> Any:
     taxonomy : Taxonomy
         The tree.
     """
-    from ..recipe import GROUPS
+    from ..training.recipe import GROUPS
 
     own = dict(values)
     for group, of_group in GROUPS.items():
@@ -231,8 +231,8 @@ def describe_parameters(kind: Any) -> list[tuple[str, str, str]]:
     kind : class
         The estimator.
     """
-    from ..h2edl import H2EDLClassifier
-    from ..recipe import GROUPS
+    from ..estimators.h2edl import H2EDLClassifier
+    from ..training.recipe import GROUPS
 
     meanings: dict[str, str] = {}
     for documented in (*GROUPS.values(), H2EDLClassifier, kind):

@@ -88,13 +88,13 @@ def predict(
 
       skh2edl predict birds.safetensors photo.jpg --promise 0.99 -o answer.json
     """
-    from ..model_card import read_card
-    from ..persistence import load_model
+    from ..estimators.model_card import read_card
+    from ..estimators.model_files import load_model
 
     results, remarks = consoles(quiet)
     check_output(out, FORMATS)
     if out.suffix.lower() == ".parquet":
-        from .._optional import import_optional
+        from ..utils.optional import import_optional
 
         import_optional("pyarrow", extra="parquet")  # now, not after the last image
     estimator = load_model(model)

@@ -66,7 +66,7 @@ def serve(
 
       skh2edl serve birds.safetensors --host 0.0.0.0 --allow-host birds.lan
     """
-    from .._optional import import_optional
+    from ..utils.optional import import_optional
 
     results, remarks = consoles(quiet)
     for package in ("fastapi", "python_multipart", "uvicorn"):
@@ -140,7 +140,7 @@ def _shown_address(host: str, address: str) -> str:
 
 
 def _run(application: Any, listener: socket.socket, url: str | None) -> None:
-    from .._optional import import_optional
+    from ..utils.optional import import_optional
 
     uvicorn = import_optional("uvicorn", extra="serve")
 

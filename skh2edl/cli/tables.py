@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .._optional import import_optional
+from ..utils.optional import import_optional
 
 FORMATS = (".csv", ".parquet", ".json", ".jsonl")
 _ROWS_AT_ONCE = 4096
@@ -84,7 +84,7 @@ class Spool:
 
     def finish(self) -> None:
         """Write the wanted file and remove the spool."""
-        from ..checkpoints import write_atomically
+        from ..utils.files import write_atomically
 
         self.close()
         write = {

@@ -126,7 +126,7 @@ def convert(
 
       skh2edl taxonomy convert photos/ ranks.csv
     """
-    from ..checkpoints import write_atomically
+    from ..utils.files import write_atomically
 
     results, _ = consoles()
     check_output(out, WRITABLE)
@@ -201,7 +201,7 @@ def _some(tree: Any, nodes: Any) -> str:
 
 
 def _data_remarks(tree: Any, data: Path, labels: str | None) -> list[str]:
-    from ..metrics._inputs import label_nodes
+    from ..metrics.inputs import label_nodes
     from ..report.problems import find_problems
     from .data import Columns, read_labelled
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ._run import usage_error
 
 if TYPE_CHECKING:
-    from ..taxonomy import Taxonomy
+    from ..taxonomy.taxonomy import Taxonomy
 
 NEWICK = (".nwk", ".newick", ".tre", ".tree")
 READABLE = (".json", ".csv", *NEWICK, ".txt", ".safetensors")
@@ -36,7 +36,7 @@ def read_tree(path: Path, levels: list[str] | None = None) -> Taxonomy:
     -------
     taxonomy : Taxonomy
     """
-    from ..taxonomy import Taxonomy
+    from ..taxonomy.taxonomy import Taxonomy
 
     if path.is_dir():
         return Taxonomy.from_folder(path, level_names=levels)
@@ -48,7 +48,7 @@ def read_tree(path: Path, levels: list[str] | None = None) -> Taxonomy:
     if suffix == ".csv":
         return Taxonomy.from_table(path, levels)
     if suffix == ".safetensors":
-        from ..persistence import load_model
+        from ..estimators.model_files import load_model
 
         return load_model(path).taxonomy_
     if suffix not in READABLE:
@@ -69,7 +69,7 @@ def read_tree(path: Path, levels: list[str] | None = None) -> Taxonomy:
 
 
 def _from_json(text: str, path: Path, levels: list[str] | None) -> Taxonomy:
-    from ..taxonomy import Taxonomy
+    from ..taxonomy.taxonomy import Taxonomy
 
     try:
         record = json.loads(text)

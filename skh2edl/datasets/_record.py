@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from skh2edl.datasets._hashing import unit_hash
 from skh2edl.taxonomy import Taxonomy
+
+from ..utils.hashing import unit_hash
 
 if TYPE_CHECKING:
     from skh2edl.images import ImageSource

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from skh2edl.datasets._hashing import unit_hash
 from skh2edl.taxonomy import Taxonomy
+
+from ..utils.hashing import unit_hash
 
 
 def coarsen_labels(

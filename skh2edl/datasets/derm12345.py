@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skh2edl.datasets._files import bad_line, check_images, find_root, read_table
-from skh2edl.datasets._hashing import unit_hash
 from skh2edl.datasets._record import LabelledImages
 from skh2edl.taxonomy import Taxonomy
+
+from ..utils.hashing import unit_hash
 
 _NAME = "derm12345"
 _LEVELS = ("super_class", "main_class_1", "main_class_2", "label")

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from skh2edl._optional import import_optional
 from skh2edl.datasets._record import LabelledImages
 from skh2edl.taxonomy import Taxonomy
+from skh2edl.utils.optional import import_optional
 
 
 def _span(first: str, last: str, without: str = "") -> str:

@@ -15,14 +15,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from .._tree import IntArray
-from .._validation import safe_indexing
-from .._wrapping import TreeWrapper, fit_on, leaf_log_probability
-from ..metrics._inputs import check_weight as check_score_weight
-from ..metrics._inputs import label_nodes, mean_or_nan
-from ..opinion import HyperOpinion
-from ..targets import check_labels, check_something_to_learn, check_weight
-from ..taxonomy import Taxonomy
+from ..estimators.targets import check_labels, check_something_to_learn, check_weight
+from ..estimators.wrapping import TreeWrapper, fit_on, leaf_log_probability
+from ..metrics.inputs import check_weight as check_score_weight
+from ..metrics.inputs import label_nodes, mean_or_nan
+from ..opinions.hyper_opinion import HyperOpinion
+from ..taxonomy.taxonomy import Taxonomy
+from ..taxonomy.tree import IntArray
+from ..utils.sklearn_tools import safe_indexing
 from ._ladders import covers
 
 FloatArray = npt.NDArray[np.float64]

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._tree import IntArray
-from ..metrics._inputs import node_probabilities, top_leaves
-from ..taxonomy import Taxonomy
+from ..metrics.inputs import node_probabilities, top_leaves
+from ..taxonomy.taxonomy import Taxonomy
+from ..taxonomy.tree import IntArray
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._tree import IntArray
-from ..taxonomy import Taxonomy
+from ..taxonomy.taxonomy import Taxonomy
+from ..taxonomy.tree import IntArray
 from ._quantile import effective_size, samples_needed
 
 FloatArray = npt.NDArray[np.float64]

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._tree import IntArray
-from ..opinion import HyperOpinion
+from ..opinions.hyper_opinion import HyperOpinion
+from ..taxonomy.tree import IntArray
 
 FloatArray = npt.NDArray[np.float64]
 

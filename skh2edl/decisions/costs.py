@@ -11,13 +11,13 @@ from sklearn.utils import indexable
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from .._tree import IntArray
-from .._validation import HasMethods, StrOptions
-from .._wrapping import TreeWrapper, fit_on, leaf_log_probability
-from ..metrics._inputs import check_weight, label_nodes, mean_or_nan
-from ..opinion import HyperOpinion
-from ..targets import check_labels
-from ..taxonomy import Taxonomy
+from ..estimators.targets import check_labels
+from ..estimators.wrapping import TreeWrapper, fit_on, leaf_log_probability
+from ..metrics.inputs import check_weight, label_nodes, mean_or_nan
+from ..opinions.hyper_opinion import HyperOpinion
+from ..taxonomy.taxonomy import Taxonomy
+from ..taxonomy.tree import IntArray
+from ..utils.sklearn_tools import HasMethods, StrOptions
 from ._held_out import label_array, opinion_method, opinion_of, read_leaves
 from ._ladders import information_of_nodes
 

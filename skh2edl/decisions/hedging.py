@@ -10,18 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from .._optional import import_optional
-from .._tree import IntArray
-from .._validation import HasMethods, Interval, StrOptions
-from ..metrics._inputs import top_leaves
-from ..taxonomy import Taxonomy
-from ._held_out import (
-    HeldOutWrapper,
-    label_array,
-    opinion_method,
-    read_leaves,
-    share_right,
-)
+from ..metrics.inputs import top_leaves
+from ..taxonomy.taxonomy import Taxonomy
+from ..taxonomy.tree import IntArray
+from ..utils.optional import import_optional
+from ..utils.sklearn_tools import HasMethods, Interval, StrOptions
+from ._held_out import HeldOutWrapper, label_array, opinion_method, read_leaves, share_right
 from ._ladders import (
     Ladder,
     information_of_nodes,

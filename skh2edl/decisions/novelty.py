@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from .._tree import IntArray
-from .._validation import HasMethods, Interval, StrOptions
-from ..metrics._inputs import node_probabilities, top_leaves
-from ..taxonomy import Taxonomy
+from ..metrics.inputs import node_probabilities, top_leaves
+from ..taxonomy.taxonomy import Taxonomy
+from ..taxonomy.tree import IntArray
+from ..utils.sklearn_tools import HasMethods, Interval, StrOptions
 from ._held_out import HeldOutWrapper, label_array, opinion_method, opinion_of, read_leaves
 from ._quantile import check_enough, conformal_quantile
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .._evidence import check_groups
-from ..opinion import HyperOpinion
+from ..opinions.hyper_opinion import HyperOpinion
+from ..utils.validation import check_groups
 
 
 def fuse_subjects(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..opinion import HyperOpinion
-from ..scorers import method_of
-from ..taxonomy import Taxonomy
+from ..opinions.hyper_opinion import HyperOpinion
+from ..scorers.level_scorers import method_of
+from ..taxonomy.taxonomy import Taxonomy
 
 
 def taxonomy_of(estimator: Any, taxonomy: Taxonomy | None) -> Taxonomy:

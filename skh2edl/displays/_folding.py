@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..opinion import HyperOpinion
-from ..taxonomy import Taxonomy
+from ..opinions.hyper_opinion import HyperOpinion
+from ..taxonomy.taxonomy import Taxonomy
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]

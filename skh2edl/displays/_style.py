@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .._optional import import_optional
 from ..metrics.report import level_title
-from ..taxonomy import Taxonomy
+from ..taxonomy.taxonomy import Taxonomy
+from ..utils.optional import import_optional
 
 # Okabe and Ito's palette without its yellow, which is too pale for a line on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

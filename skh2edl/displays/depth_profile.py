@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..metrics._inputs import check_length, check_weight, label_nodes
-from ..opinion import HyperOpinion
-from ..taxonomy import Taxonomy
+from ..metrics.inputs import check_length, check_weight, label_nodes
+from ..opinions.hyper_opinion import HyperOpinion
+from ..taxonomy.taxonomy import Taxonomy
 from ._answers import check_opinion, opinions
 from ._style import axes_or_new, pyplot, shorten, shown_level
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..metrics._inputs import answer_leaves_or_nodes, check_length, check_weight, label_nodes
-from ..taxonomy import Taxonomy
+from ..metrics.inputs import answer_leaves_or_nodes, check_length, check_weight, label_nodes
+from ..taxonomy.taxonomy import Taxonomy
 from ._answers import probabilities, taxonomy_of
 from ._style import axes_or_new, shorten, shown_level
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .._optional import import_optional
-from ..opinion import HyperOpinion
+from ..opinions.hyper_opinion import HyperOpinion
+from ..utils.optional import import_optional
 from ._answers import check_opinion, opinions
 from ._folding import Row, fold
 from ._style import COLOURS, GREY, axes_or_new, shorten

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..metrics import ReliabilityCurve, level_adaptive_ece, level_ece, reliability_curve
-from ..taxonomy import Taxonomy
+from ..taxonomy.taxonomy import Taxonomy
 from ._answers import name_of, probabilities, taxonomy_of
 from ._style import (
     GREY,

@@ -14,7 +14,7 @@ from ..metrics import (
     risk_coverage_area,
     risk_coverage_curve,
 )
-from ..taxonomy import Taxonomy
+from ..taxonomy.taxonomy import Taxonomy
 from ._answers import name_of, probabilities, taxonomy_of
 from ._style import GREY, add_legend, axes_or_new, line_options, next_style, shown_level
 

@@ -12,7 +12,6 @@ from .loading import (
     ImageDataset,
     ImageLoader,
     default_n_workers,
-    isolated_rng,
     make_loader,
 )
 from .sources import BadImageError, ImageSource, image_source
@@ -31,7 +30,6 @@ __all__ = [
     "ImageTransform",
     "default_n_workers",
     "image_source",
-    "isolated_rng",
     "make_loader",
     "make_transform",
 ]

@@ -1,14 +1,10 @@
 """Batches in an order and with an augmentation that depend on seed and epoch alone."""
 
 import contextlib
-import hashlib
 import multiprocessing
 import os
-import random
-import struct
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,71 +12,9 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from ..utils.randomness import isolated_rng, sample_seed
 from .sources import ArraySource, BadImageError, ImageSource, ItemSource, bad_image
 from .transforms import ImageTransform
-
-
-class _RngLock:
-    """One fit at a time may draw from the global generators: threads would mix their draws."""
-
-    def __init__(self) -> None:
-        self.reset()
-        # A forked worker must not inherit a lock that a thread of its parent held.
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.reset)
-
-    def reset(self) -> None:
-        self.lock = threading.RLock()
-
-
-_rng_lock = _RngLock()
-
-
-@contextlib.contextmanager
-def isolated_rng(seed: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Let code draw from the global generators of Python, NumPy and torch, and restore them.
-
-    Parameters
-    ----------
-    seed : int, default=None
-        Where the generators start inside the block. None leaves them where they are.
-
-    Yields
-    ------
-    reseed : callable
-        `reseed(seed)` starts all three again.
-
-    Examples
-    --------
-    >>> with isolated_rng(0):
-    ...     first = torch.rand(1)
-    >>> with isolated_rng(0):
-    ...     bool(torch.rand(1) == first)
-    True
-    """
-    with _rng_lock.lock:
-        state = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-        try:
-            if seed is not None:
-                _reseed(seed)
-            yield _reseed
-        finally:
-            random.setstate(state[0])
-            np.random.set_state(state[1])  # noqa: NPY002
-            torch.set_rng_state(state[2])
-
-
-def _reseed(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002 - timm draws from the legacy generator
-    # Not torch.manual_seed: that would reach for the GPU, in every worker.
-    torch.default_generator.manual_seed(seed)
-
-
-def _sample_seed(seed: int, epoch: int, position: int) -> int:
-    key = struct.pack("<qqq", seed, epoch, position)
-    # 63 bits: torch refuses larger seeds than a signed integer holds.
-    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") >> 1
 
 
 class ImageBatch(NamedTuple):
@@ -134,7 +68,7 @@ class ImageDataset(Dataset):
                     bad.append((position, str(error)))
                     continue
                 if reseed is not None:
-                    reseed(_sample_seed(self.seed, epoch, position))
+                    reseed(sample_seed(self.seed, epoch, position))
                 pixels[len(good)] = self.transform(image)
                 good.append(position)
         return _Fetched(_as_batch(pixels[: len(good)], good), bad)

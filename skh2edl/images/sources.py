@@ -85,7 +85,7 @@ class ImageSource:
         except Exception as error:  # a damaged file raises nearly anything
             raise bad_image(self.describe(position), _reason(error)) from error
 
-    def fingerprint(self) -> str:
+    def content_hash(self) -> str:
         """Hash what identifies the images: paths with size and time of change, or pixels."""
         digest = hashlib.blake2b(type(self).__name__.encode(), digest_size=16)
         for row in self._rows:

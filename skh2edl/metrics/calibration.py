@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..taxonomy import Taxonomy
-from ._inputs import (
+from ..taxonomy.taxonomy import Taxonomy
+from .inputs import (
     BoolArray,
     FloatArray,
     check_length,

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._tree import IntArray
-from ..taxonomy import Taxonomy
-from ._inputs import (
+from ..taxonomy.taxonomy import Taxonomy
+from ..taxonomy.tree import IntArray
+from .calibration import top_confidence
+from .inputs import (
     FloatArray,
     check_length,
     check_weight,
@@ -18,7 +19,6 @@ from ._inputs import (
     nan_with_warning,
     node_probabilities,
 )
-from .calibration import top_confidence
 
 _CHUNK_ELEMENTS = 1 << 22
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..taxonomy import Taxonomy
-from ._inputs import (
+from ..taxonomy.taxonomy import Taxonomy
+from .inputs import (
     FloatArray,
     check_length,
     check_weight,

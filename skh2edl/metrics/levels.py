@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._tree import IntArray
-from ..taxonomy import Taxonomy
-from ._inputs import (
+from ..taxonomy.taxonomy import Taxonomy
+from ..taxonomy.tree import IntArray
+from .inputs import (
     FloatArray,
     answers_on_level,
     check_length,

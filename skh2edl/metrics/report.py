@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.exceptions import UndefinedMetricWarning
 
-from .._optional import import_optional
-from ..taxonomy import Taxonomy
-from ._inputs import check_length, check_weight, label_nodes, leaf_probabilities, top_leaves
+from ..taxonomy.taxonomy import Taxonomy
+from ..utils.optional import import_optional
 from .calibration import level_adaptive_ece, level_ece
 from .curves import operating_area, risk_coverage_area
 from .descent import oracle_descent, path_consistency
+from .inputs import check_length, check_weight, label_nodes, leaf_probabilities, top_leaves
 from .levels import level_accuracy, level_balanced_accuracy, level_brier, level_nll
 from .severity import (
     first_error_depth,

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._tree import IntArray
-from ..taxonomy import Taxonomy
-from ._inputs import (
+from ..taxonomy.taxonomy import Taxonomy
+from ..taxonomy.tree import IntArray
+from .inputs import (
     BoolArray,
     FloatArray,
     answer_leaves_or_nodes,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..taxonomy import Taxonomy
+from ..taxonomy.taxonomy import Taxonomy
 from .findings import ClassFigures, DecisionFigures, average_wrong, classes_to_collect
 from .hedging import HedgeFigures
 from .problems import DataProblem

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._base import TreeClassifier
-from .._tree import IntArray
-from .._wrapping import find_taxonomy, has_opinions, leaf_log_probability, read_opinion
-from ..h2edl import H2EDLClassifier
-from ..metrics._inputs import leaf_probabilities
-from ..opinion import HyperOpinion
-from ..taxonomy import Taxonomy
+from ..estimators.base import TreeClassifier
+from ..estimators.h2edl import H2EDLClassifier
+from ..estimators.wrapping import find_taxonomy, has_opinions, leaf_log_probability, read_opinion
+from ..metrics.inputs import leaf_probabilities
+from ..opinions.hyper_opinion import HyperOpinion
+from ..taxonomy.taxonomy import Taxonomy
+from ..taxonomy.tree import IntArray
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import roc_auc_score
 
-from .._tree import IntArray
+from ..taxonomy.tree import IntArray
 from .answers import Answers, FloatArray
 from .findings import at_depth_of, mistaken
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._tree import IntArray
-from ..checkpoints import write_atomically
 from ..decisions.annotation import AnnotationPlan, rank_for_annotation
 from ..metrics import kept_ancestor
-from ..metrics._inputs import check_length, label_nodes
-from ..opinion import HyperOpinion
-from ..taxonomy import Taxonomy
+from ..metrics.inputs import check_length, label_nodes
+from ..opinions.hyper_opinion import HyperOpinion
+from ..taxonomy.taxonomy import Taxonomy
+from ..taxonomy.tree import IntArray
+from ..utils.files import write_atomically
 from . import advice, reading
 from .answers import Answers, read_answers
 from .choice import choose_images

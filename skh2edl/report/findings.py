@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._tree import IntArray
 from ..metrics import hierarchical_report
 from ..metrics.report import level_title
-from ..taxonomy import Taxonomy
+from ..taxonomy.taxonomy import Taxonomy
+from ..taxonomy.tree import IntArray
 from .answers import Answers, BoolArray
 
 _NORMAL_95 = 1.959963984540054

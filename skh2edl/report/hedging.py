@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._tree import IntArray
 from ..decisions._ladders import covers, last_rung, make_ladder, thresholds_needed
 from ..decisions._quantile import conformal_quantile
-from ..taxonomy import Taxonomy
+from ..taxonomy.taxonomy import Taxonomy
+from ..taxonomy.tree import IntArray
 from .answers import Answers, FloatArray
 from .findings import unlabelled, wilson_interval
 

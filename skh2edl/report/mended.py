@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._tree import IntArray
+from ..taxonomy.tree import IntArray
 from .answers import Answers, FloatArray
 from .findings import LevelFigures, level_figures
 from .hedging import TARGETS, HedgeFigures, hedge_figures

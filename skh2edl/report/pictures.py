@@ -8,9 +8,9 @@ from typing import Any
 
 from PIL import Image
 
-from .._optional import import_optional
 from ..images import ImageSource, image_source
 from ..images.sources import BadImageError
+from ..utils.optional import import_optional
 
 _SIDE = 200
 _SMALL = 64

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._tree import IntArray
 from ..images import ImageSource
-from ..taxonomy import Taxonomy
+from ..taxonomy.taxonomy import Taxonomy
+from ..taxonomy.tree import IntArray
 from .answers import BoolArray
 from .findings import unlabelled
 

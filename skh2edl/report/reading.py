@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..taxonomy import Taxonomy
+from ..taxonomy.taxonomy import Taxonomy
 from .findings import Confusion, DecisionFigures, LevelFigures, worst_rate
 from .hedging import HedgeFigures
 from .mended import Mended

@@ -12,10 +12,7 @@ from ..metrics.report import level_title
 from ._html import bar, folded, number, table, text, word
 from .cases import picture_of
 from .choice import doubt, doubt_separates
-from .findings import (
-    DecisionFigures,
-    mistaken,
-)
+from .findings import DecisionFigures, mistaken
 from .pictures import diagram, new_axes
 from .reading import (
     CARE,

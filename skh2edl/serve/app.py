@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._optional import import_optional
+from ..utils.optional import import_optional
 from .limits import Limits
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def create_app(
     """
     for package in ("fastapi", "python_multipart"):
         import_optional(package, extra=EXTRA)
-    from ..model_card import ModelCard, read_card
-    from ..persistence import load_model
+    from ..estimators.model_card import ModelCard, read_card
+    from ..estimators.model_files import load_model
     from .routes import build
     from .service import Service
 
@@ -74,7 +74,7 @@ def create_app(
 
 
 def _prepare(estimator: Any) -> None:
-    from .._base import TreeClassifier
+    from ..estimators.base import TreeClassifier
 
     if not isinstance(estimator, TreeClassifier):
         raise TypeError(

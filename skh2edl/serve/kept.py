@@ -12,10 +12,10 @@ from itertools import pairwise
 import numpy as np
 
 from ..decisions._ladders import Ladder, make_ladder
-from ..metrics._inputs import node_probabilities
-from ..opinion import HyperOpinion
+from ..metrics.inputs import node_probabilities
+from ..opinions.hyper_opinion import HyperOpinion
 from ..report.answers import FloatArray
-from ..taxonomy import Taxonomy
+from ..taxonomy.taxonomy import Taxonomy
 
 _MAX_ANSWERS = 20_000
 

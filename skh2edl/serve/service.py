@@ -11,23 +11,14 @@ import numpy as np
 from starlette.exceptions import HTTPException
 
 from .. import __version__
+from ..estimators.model_card import ModelCard
 from ..images.decoding import known_formats
-from ..model_card import ModelCard
 from ..report.answers import read_answers
 from ..report.hedging import threshold_for
-from ..taxonomy import Taxonomy
+from ..taxonomy.taxonomy import Taxonomy
 from .kept import Keeper, Kept
 from .limits import Limits
-from .schemas import (
-    Answer,
-    Children,
-    Found,
-    Hedge,
-    ModelFacts,
-    Promise,
-    TreeFacts,
-    UploadLimits,
-)
+from .schemas import Answer, Children, Found, Hedge, ModelFacts, Promise, TreeFacts, UploadLimits
 from .uploads import Upload, UploadSource
 from .views import answer_view, bare_node, children_view, found_view, level_names
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .._tree import IntArray
 from ..metrics.report import level_title
 from ..report.answers import Answers as RawAnswers
-from ..taxonomy import Taxonomy
+from ..taxonomy.taxonomy import Taxonomy
+from ..taxonomy.tree import IntArray
 from .kept import Kept
 from .schemas import Answer, Children, Found, FoundNode, LevelAnswer, Node, Stop
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from skh2edl import Taxonomy
-from skh2edl.persistence import FORMAT_VERSION, MODEL_CLASSES
+from skh2edl.estimators.model_files import FORMAT_VERSION, MODEL_CLASSES
 
 TREE = Taxonomy.from_nested(
     {"cat": {"big": ["lynx", "puma"]}, "dog": ["fox", "wolf", "dhole"], "other": None},
@@ -38,7 +38,7 @@ def main(folder=None):
         clf = kind(TREE, backbone=None, random_state=0).fit(X, labels)
         clf.save(out / f"{name}.safetensors")
         expected["log_proba"][name] = clf.predict_log_proba(X[:5]).astype(float).tolist()
-    expected["versions"] = import_module("skh2edl.persistence").versions()
+    expected["versions"] = import_module("skh2edl.estimators.model_files").versions()
     (out / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 

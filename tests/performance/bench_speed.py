@@ -37,8 +37,8 @@ THREADS = {"threads as they come": None, "one thread for all": 1}
 
 def opinion_head(tree, n_features):
     """Return the head of a default H2EDLClassifier, every node of it supervised."""
-    from skh2edl.h2edl import H2EDLClassifier, evidence_options
-    from skh2edl.opinion_head import OpinionTreeHead
+    from skh2edl.estimators.h2edl import H2EDLClassifier, evidence_options
+    from skh2edl.heads.h2edl import OpinionTreeHead
 
     default = H2EDLClassifier(tree)
     fan_out = np.diff(tree.decision_offsets)
@@ -103,7 +103,7 @@ def bench_large():
     """A whole step of a large tree, with the optimiser."""
     import torch
 
-    from skh2edl.row_optimizer import RowOptimizer
+    from skh2edl.training.sparse_adamw import RowOptimizer
 
     for n_leaves, n_features in ((100_000, 2048), (1_000_000, 256)):
         tree = balanced_tree(n_leaves, 12)
@@ -142,7 +142,7 @@ def bench_search():
     import torch
     from threadpoolctl import threadpool_limits
 
-    from skh2edl.search import search_leaves
+    from skh2edl.heads.large.search import search_leaves
 
     sizes = [(100_000, 12, 2048), (1_000_000, 12, 256)]
     # A binary tree has the most decisions for its leaves: twice as many.

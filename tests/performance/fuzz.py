@@ -25,7 +25,7 @@ if "atheris" in sys.argv:
 
     # Before anything else imports the package: its branches are what guides the search.
     with atheris.instrument_imports(include=["skh2edl"]):
-        import skh2edl.persistence
+        import skh2edl.estimators.model_files
         import skh2edl.taxonomy  # noqa: F401
 
 import numpy as np

@@ -1,0 +1,5 @@
+"""Predictions for many images, written as Parquet parts; an interrupted run resumes."""
+
+from .prediction import BatchReport, predict_folder, predict_table
+
+__all__ = ["BatchReport", "predict_folder", "predict_table"]

@@ -1,0 +1,1 @@
+"""The scikit-learn estimators: classifiers, feature extraction, calibration, ensembles, files."""

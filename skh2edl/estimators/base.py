@@ -1,0 +1,564 @@
+"""What all our classifiers share: fit, and reading the network."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import joblib
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from ..heads.base import TreeHead
+from ..images import image_source, make_transform
+from ..taxonomy.taxonomy import Taxonomy
+from ..training.backbones import Backbone, create_backbone
+from ..training.checkpoints import PARAMETERS_THAT_MAY_DIFFER, CheckpointFile
+from ..training.feature_cache import frozen_features
+from ..training.loop import HeldOut, Plan, identity_of_run, train
+from ..training.network import Network
+from ..training.recipe import GROUPS, Hardware, Recipe, resolve_precision
+from ..training.resuming import check_unchanged, fixed_parameters, resume_head
+from ..training.samples import FeatureSamples, ImageSamples, Output, Samples
+from ..training.selection import split_validation
+from ..training.solver import minimize_head, scale_features
+from ..utils.hashing import hash_values
+from ..utils.sklearn_tools import (
+    CallbackSupportMixin,
+    Interval,
+    StrOptions,
+    validate_data,
+    with_callbacks,
+)
+from ..utils.validation import check_groups
+from .leaf_search import LeafSearch
+from .model_files import save_model
+from .onnx import export_onnx
+from .predictions import TreeAnswers
+from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
+
+# L-BFGS keeps 25 steps and 25 gradients: in single precision 2 GB of them.
+_MAX_WEIGHTS_OF_LBFGS = 10_000_000
+# Penalty of a head on fixed features; chosen by docs/studies/defaults.py.
+DEFAULT_L2 = 1e-2
+
+
+class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMixin, BaseEstimator):
+    """Base of the classifiers: everything but the head."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "taxonomy": [Taxonomy, None],
+        "backbone": [str, None],
+        "weights": [str, os.PathLike, None],
+        "finetune": [StrOptions({"full", "head"})],
+        "image_size": [Interval(Integral, 1, None, closed="left"), tuple, None],
+        "on_bad_image": [StrOptions({"error", "skip"})],
+        "solver": [StrOptions({"auto", "lbfgs", "adamw"})],
+        "l2": [Interval(Real, 0, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "max_epochs": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "recipe": [Recipe, None],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "warm_start": ["boolean"],
+        "checkpoint_dir": [str, os.PathLike, None],
+        "memory": [str, joblib.Memory, None],
+        "n_workers": [Interval(Integral, 0, None, closed="left"), None],
+        "hardware": [Hardware, None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy | None = None,
+        *,
+        backbone: str | None = "resnet50",
+        weights: str | os.PathLike[str] | None = "pretrained",
+        finetune: str = "full",
+        image_size: int | tuple[int, int] | None = None,
+        on_bad_image: str = "error",
+        solver: str = "auto",
+        l2: float = DEFAULT_L2,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        max_epochs: int = 100,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        recipe: Recipe | None = None,
+        validation_fraction: float | None = 0.1,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        memory: str | joblib.Memory | None = None,
+        n_workers: int | None = None,
+        hardware: Hardware | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.taxonomy = taxonomy
+        self.backbone = backbone
+        self.weights = weights
+        self.finetune = finetune
+        self.image_size = image_size
+        self.on_bad_image = on_bad_image
+        self.solver = solver
+        self.l2 = l2
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.recipe = recipe
+        self.validation_fraction = validation_fraction
+        self.class_weight = class_weight
+        self.warm_start = warm_start
+        self.checkpoint_dir = checkpoint_dir
+        self.memory = memory
+        self.n_workers = n_workers
+        self.hardware = hardware
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, also those of a recipe or hardware that is None so far.
+
+        Parameters
+        ----------
+        **params
+            Such as ``learning_rate=0.01`` or ``recipe__weight_decay=0.1``.
+
+        Returns
+        -------
+        self
+        """
+        for name, kind in GROUPS.items():
+            if getattr(self, name) is None and any(key.startswith(f"{name}__") for key in params):
+                setattr(self, name, kind())
+        return super().set_params(**params)
+
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        self._recipe()._validate_params()
+        self._hardware()._validate_params()
+
+    def _recipe(self) -> Recipe:
+        return Recipe() if self.recipe is None else self.recipe
+
+    def _hardware(self) -> Hardware:
+        return Hardware() if self.hardware is None else self.hardware
+
+    # What a method decides ---------------------------------------------------------------------
+
+    def _make_head(
+        self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
+    ) -> TreeHead:
+        """Make the method's head.
+
+        Parameters
+        ----------
+        taxonomy : Taxonomy
+            The tree.
+        n_features : int
+            Length of the feature.
+        label_weight : ndarray of shape (n_nodes,)
+            Total weight of the training labels at or below each node.
+        """
+        raise NotImplementedError
+
+    def _teaches(self, taxonomy: Taxonomy, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Tell which labels the method learns from: those that some decision leads to."""
+        teaches = taxonomy.last_decision[targets] >= 0
+        if getattr(self, "partial_labels", None) == "drop":
+            teaches &= taxonomy.leaf_stop[targets] - taxonomy.leaf_start[targets] == 1
+        return teaches
+
+    # Fit -----------------------------------------------------------------------------------------
+
+    @with_callbacks
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Self:
+        """Fit the classifier.
+
+        Parameters
+        ----------
+        X : images or array-like of shape (n_samples, n_features)
+            With a backbone: file paths, a uint8 array (n, H, W, 3) or (n, H, W), or a list of PIL
+            images or such arrays. Without: features.
+        y : array-like of shape (n_samples,)
+            Labels: leaves or ancestors; the root's label means "unlabelled".
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples; None means 1.
+        groups : array-like of shape (n_samples,), default=None
+            Such as patients: none is on both sides of the split into training and validation.
+        X_val, y_val : default=None
+            Validation data, instead of a `validation_fraction` of the training data.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        context = None
+        if hasattr(self, "_init_callback_context"):
+            context = self._init_callback_context(max_subtasks=None)
+            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        previous = getattr(self, "network_", None) if self.warm_start else None
+        self._fit(X, y, sample_weight, groups, (X_val, y_val), previous, context)
+        if context is not None:
+            context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Train one more epoch on some samples.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in :meth:`fit`.
+        classes : array-like, default=None
+            All classes, needed in the first call if there is no taxonomy.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        previous = getattr(self, "network_", None)
+        if previous is None and self.taxonomy is None and classes is not None:
+            self.taxonomy_ = Taxonomy.flat(np.unique(classes))
+        elif previous is None and self.taxonomy is None:
+            raise ValueError(
+                "classes must be passed on the first call to partial_fit when taxonomy=None, "
+                "because later samples may hold other classes."
+            )
+        self._fit(X, y, sample_weight, None, (None, None), previous, None, one_epoch=True)
+        return self
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        groups: Any,
+        validation: tuple[Any, Any],
+        previous: Network | None,
+        context: Any,
+        one_epoch: bool = False,
+    ) -> None:
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if self.backbone is not None:
+            X = image_source(X)  # before anything is downloaded for an X that cannot be used
+        if previous is not None:
+            check_unchanged(self)
+        backbone = (
+            self._make_backbone(seed) if previous is None else self._resumed_backbone(previous)
+        )
+        samples, usable = self._read_X(X, backbone, reset=previous is None)
+        labels = check_labels(y, len(samples))
+        groups = None if groups is None else check_groups(column_or_1d(groups), len(samples))[1]
+        resumes = previous is not None or one_epoch
+        known = getattr(self, "taxonomy_", None) if resumes else None
+        taxonomy = resolve_taxonomy(self.taxonomy, labels, known)
+        targets = taxonomy.resolve(labels)
+        weight = check_weight(sample_weight, self.class_weight, labels)
+        weight = np.where(usable, weight, 0.0)
+        # A label that teaches nothing, such as the root's, must not dilute the others.
+        weight = np.where(self._teaches(taxonomy, targets), weight, 0.0)
+        check_something_to_learn(weight)
+        by_epochs = (
+            one_epoch
+            or self.solver == "adamw"
+            or isinstance(samples, ImageSamples)
+            or (self.solver == "auto" and self._is_too_large_for_lbfgs(taxonomy, samples))
+        )
+        held_out = None
+        if by_epochs and not one_epoch:
+            rows, held_out = self._hold_out(
+                samples, targets, labels, groups, validation, backbone, taxonomy, seed
+            )
+            samples, targets, weight = samples.subset(rows), targets[rows], weight[rows]
+
+        self.taxonomy_ = taxonomy
+        self.classes_ = taxonomy.sorted_leaf_labels
+        counts = np.bincount(targets, weight, minlength=taxonomy.n_nodes)
+        label_weight = taxonomy.sum_below(counts)
+        network = self._make_network(backbone, samples, label_weight)
+        if previous is not None:
+            resume_head(network, previous, label_weight)
+        elif isinstance(samples, FeatureSamples):
+            scale_features(network, samples.features, weight)
+        # How far the KL weight has risen: a fit that resumes a whole one has it in full.
+        before = 0.0 if previous is None else getattr(self, "annealing_", 1.0)
+        after = min(1.0, before + 1 / self.max_epochs) if one_epoch else 1.0
+        if by_epochs:
+            plan = self._plan(seed, one_epoch, before, after)
+            self._train(network, samples, targets, weight, held_out, plan, context)
+        else:
+            self._minimize(network, samples, targets, weight, ramp=before < 1)
+        self.annealing_ = after
+        self.network_ = network.eval()
+        self._fitted_with = fixed_parameters(self)
+
+    def _minimize(
+        self,
+        network: Network,
+        samples: Samples,
+        targets: npt.NDArray[np.int64],
+        weight: npt.NDArray[np.float64],
+        ramp: bool,
+    ) -> None:
+        assert isinstance(samples, FeatureSamples)
+        values = minimize_head(
+            network,
+            samples.features,
+            targets,
+            weight,
+            l2=self.l2,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            ramp=ramp,
+            verbose=self.verbose,
+        )
+        self.n_iter_ = len(values)
+        self.history_ = {"iteration": list(range(len(values))), "objective": values}
+
+    def _train(
+        self,
+        network: Network,
+        samples: Samples,
+        targets: npt.NDArray[np.int64],
+        weight: npt.NDArray[np.float64],
+        held_out: HeldOut | None,
+        plan: Plan,
+        context: Any,
+    ) -> None:
+        checkpoint = None
+        if self.checkpoint_dir is not None:
+            checkpoint = CheckpointFile(
+                self.checkpoint_dir,
+                {
+                    "parameters": hash_values(self._parameters_of_a_run()),
+                    "taxonomy": hash_values(self.taxonomy_.to_json()),
+                    **identity_of_run(network, samples, targets, weight, held_out),
+                },
+            )
+        progress = train(
+            network,
+            samples,
+            targets,
+            weight,
+            plan,
+            held_out=held_out,
+            checkpoint=checkpoint,
+            on_epoch=self._make_on_epoch(context)
+            if getattr(self, "_skl_callbacks", None)
+            else None,
+        )
+        self.n_iter_ = len(progress.history)
+        self.history_ = {
+            key: [record[key] for record in progress.history] for key in progress.history[0]
+        }
+        if held_out is not None:
+            self.best_epoch_, self.best_score_ = progress.best_epoch, progress.best_score
+
+    def _is_too_large_for_lbfgs(self, taxonomy: Taxonomy, samples: Samples) -> bool:
+        """Tell whether the gradients that L-BFGS remembers would take more than 2 GB."""
+        n_features = samples.features.shape[1] if isinstance(samples, FeatureSamples) else 0
+        return taxonomy.n_decisions * n_features > _MAX_WEIGHTS_OF_LBFGS
+
+    # Steps of a fit --------------------------------------------------------------------------
+
+    def _make_backbone(self, seed: int) -> Backbone | None:
+        if self.backbone is None:
+            return None
+        backbone = create_backbone(
+            self.backbone, self.weights, image_size=self.image_size, seed=seed
+        )
+        return backbone.freeze(self.finetune == "head")
+
+    def _resumed_backbone(self, previous: Network) -> Backbone | None:
+        # A copy: a fit that fails leaves the model of the fit before as it was.
+        backbone = copy.deepcopy(previous.backbone)
+        return None if backbone is None else backbone.freeze(self.finetune == "head")
+
+    def _make_network(
+        self, backbone: Backbone | None, samples: Samples, label_weight: npt.NDArray[np.float64]
+    ) -> Network:
+        n_features = self.n_features_in_ if backbone is None else backbone.n_features
+        network = Network(backbone, self._make_head(self.taxonomy_, n_features, label_weight))
+        if isinstance(samples, FeatureSamples) and samples.features.dtype == np.float64:
+            network.double()
+        return network
+
+    def _read_X(
+        self, X: Any, backbone: Backbone | None, reset: bool
+    ) -> tuple[Samples, npt.NDArray[np.bool_]]:
+        """Return the samples, as features where the backbone is frozen, and which are usable."""
+        if backbone is None:
+            dtypes = [np.float64, np.float32]
+            features = validate_data(self, X, dtype=dtypes, reset=reset, ensure_min_samples=1)
+            return FeatureSamples(np.ascontiguousarray(features)), np.ones(len(features), bool)
+        images = ImageSamples(
+            image_source(X),
+            make_transform(backbone.data_config),
+            make_transform(backbone.data_config, self._recipe().augmentation),
+            batch_size=self.batch_size,
+            n_workers=self.n_workers,
+            on_bad_image=self.on_bad_image,
+            verbose=self.verbose,
+        )
+        if len(images) == 0:
+            raise ValueError("Found array with 0 sample(s): X holds no image. Give at least one.")
+        if self.finetune == "full":
+            return images, np.ones(len(images), bool)
+        features = frozen_features(
+            backbone,
+            images,
+            memory=self.memory,
+            device=self._device(),
+            precision=resolve_precision(self._hardware().precision),
+            verbose=self.verbose,
+        )
+        bad = np.asarray(np.isnan(features).any(axis=1))
+        return FeatureSamples(np.where(bad[:, None], np.float32(0), features)), ~bad
+
+    def _hold_out(
+        self,
+        samples: Samples,
+        targets: npt.NDArray[np.int64],
+        labels: npt.NDArray[Any],
+        groups: Any,
+        validation: tuple[Any, Any],
+        backbone: Backbone | None,
+        taxonomy: Taxonomy,
+        seed: int,
+    ) -> tuple[npt.NDArray[np.int64], HeldOut | None]:
+        """Return the rows to train on, and the samples and labels that select the epoch."""
+        everything = np.arange(len(samples))
+        X_val, y_val = validation
+        if (X_val is None) != (y_val is None):
+            raise ValueError("Give both X_val and y_val, or neither.")
+        if X_val is not None:
+            held_out, _ = self._read_X(X_val, backbone, reset=False)
+            y_val = check_labels(y_val, len(held_out))
+            return everything, HeldOut(held_out, y_val, self._recipe().selection, taxonomy)
+        if self.validation_fraction is None:
+            return everything, None
+        rows, held = split_validation(targets, groups, self.validation_fraction, seed)
+        selection = self._recipe().selection
+        return rows, HeldOut(samples.subset(held), labels[held], selection, taxonomy)
+
+    def _plan(self, seed: int, one_epoch: bool, before: float, after: float) -> Plan:
+        recipe = self._recipe()
+        return Plan(
+            recipe=clone(recipe).set_params(warmup_epochs=0.0) if one_epoch else recipe,
+            hardware=self._hardware(),
+            max_epochs=1 if one_epoch else self.max_epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            seed=seed,
+            first_progress=before,
+            last_progress=after,
+            verbose=self.verbose,
+        )
+
+    def _parameters_of_a_run(self) -> dict[str, Any]:
+        """Return the parameters that a run that resumes must share."""
+        parameters = self.get_params(deep=False)
+        parameters |= self._recipe().get_params() | self._hardware().get_params()
+        return {k: v for k, v in parameters.items() if k not in PARAMETERS_THAT_MAY_DIFFER}
+
+    def _make_on_epoch(self, context: Any) -> Callable[[Network, dict[str, float]], bool]:
+        def on_epoch(network: Network, record: dict[str, float]) -> bool:
+            epoch = context.subcontext(task_name="epoch")
+            epoch.call_on_fit_task_begin(estimator=self)
+            state = {
+                "network_": network,
+                "taxonomy_": self.taxonomy_,
+                "classes_": self.classes_,
+            }
+            return bool(
+                epoch.call_on_fit_task_end(
+                    estimator=self, reconstruction_attributes=lambda: copy.deepcopy(state)
+                )
+            )
+
+        return on_epoch
+
+    # Predict -------------------------------------------------------------------------------------
+
+    def _device(self) -> torch.device:
+        if self._hardware().accelerator == "cpu" or not torch.cuda.is_available():
+            return torch.device("cpu")
+        return torch.device("cuda")
+
+    def _read(self, X: Any, output: Output) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Return what a method of the head says of every sample, and which were readable."""
+        check_is_fitted(self, "network_")
+        samples, usable = self._read_X(X, self.network_.backbone, reset=False)
+        device = self._device()
+        try:
+            values = samples.read(self.network_.to(device), output, device)
+        finally:
+            # On the CPU between calls: a pickled or forked estimator holds no device.
+            self.network_.to("cpu")
+        return values, usable & ~np.isnan(values).any(axis=1)
+
+    def _unknown_leaf_probability(self) -> npt.NDArray[np.float64]:
+        """Return what is said of an image that could not be read: nothing, in tree order."""
+        return np.full(self.taxonomy_.n_leaves, 1 / self.taxonomy_.n_leaves)
+
+    def _log_leaves(self, X: Any) -> npt.NDArray[Any]:
+        """Return log P of each leaf in tree order."""
+        log_leaves, readable = self._read(X, "leaf_log_probability")
+        log_leaves[~readable] = np.log(self._unknown_leaf_probability())
+        return log_leaves
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted classifier to one ``.safetensors`` file; see :func:`load_model`.
+
+        Parameters
+        ----------
+        path : path
+            The file; an existing one is replaced only when the new one is complete.
+        """
+        check_is_fitted(self, "network_")
+        save_model(self, path)
+
+    def export_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted classifier as an ONNX model; see :mod:`skh2edl.estimators.onnx`.
+
+        Parameters
+        ----------
+        path : path
+            The file; an existing one is replaced only when the new one is complete.
+        """
+        check_is_fitted(self, "network_")
+        export_onnx(self, path)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        has_rows = self.backbone is None
+        tags.input_tags.two_d_array = has_rows
+        tags.input_tags.three_d_array = not has_rows
+        tags.input_tags.string = not has_rows
+        return tags

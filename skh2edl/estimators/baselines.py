@@ -1,0 +1,344 @@
+"""The baselines with a softmax: each a head and its own few parameters."""
+
+from __future__ import annotations
+
+import os
+from numbers import Real
+from typing import Any, ClassVar
+
+import joblib
+import numpy as np
+import numpy.typing as npt
+
+from ..heads.base import TreeHead
+from ..heads.softmax import HXEHead, SoftLabelHead, SoftmaxHead, SoftmaxTreeHead
+from ..taxonomy.taxonomy import Taxonomy
+from ..training.recipe import Hardware, Recipe
+from ..utils.sklearn_tools import Interval, StrOptions
+from .base import DEFAULT_L2, TreeClassifier
+
+PARTIAL_LABELS = {
+    "partial_labels": [StrOptions({"marginal", "soft", "drop"})],
+}
+
+
+class FlatCEClassifier(TreeClassifier):
+    """One softmax over the leaves, trained with cross-entropy (Flat-CE).
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy, default=None
+        The tree; None makes a flat one of the labels.
+    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+        What an ancestor label teaches: the sum of its leaves' probabilities, a uniform target
+        over its leaves, or nothing.
+    backbone, ... : shared parameters
+        As in :class:`H2EDLClassifier`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skh2edl import FlatCEClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> FlatCEClassifier(backbone=None).fit(X, y).score(X, y) > 0.9
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **TreeClassifier._parameter_constraints,
+        **PARTIAL_LABELS,
+    }
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy | None = None,
+        *,
+        partial_labels: str = "marginal",
+        backbone: str | None = "resnet50",
+        weights: str | os.PathLike[str] | None = "pretrained",
+        finetune: str = "full",
+        image_size: int | tuple[int, int] | None = None,
+        on_bad_image: str = "error",
+        solver: str = "auto",
+        l2: float = DEFAULT_L2,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        max_epochs: int = 100,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        recipe: Recipe | None = None,
+        validation_fraction: float | None = 0.1,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        memory: str | joblib.Memory | None = None,
+        n_workers: int | None = None,
+        hardware: Hardware | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            taxonomy,
+            backbone=backbone,
+            weights=weights,
+            finetune=finetune,
+            image_size=image_size,
+            on_bad_image=on_bad_image,
+            solver=solver,
+            l2=l2,
+            tol=tol,
+            max_iter=max_iter,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            recipe=recipe,
+            validation_fraction=validation_fraction,
+            class_weight=class_weight,
+            warm_start=warm_start,
+            checkpoint_dir=checkpoint_dir,
+            memory=memory,
+            n_workers=n_workers,
+            hardware=hardware,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.partial_labels = partial_labels
+
+    def _make_head(
+        self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
+    ) -> TreeHead:
+        return SoftmaxHead(taxonomy, n_features, self.partial_labels)
+
+
+class HierCEClassifier(TreeClassifier):
+    """One softmax for every branching node, multiplied down the tree (Hier-CE).
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy, default=None
+        The tree; None makes a flat one of the labels.
+    backbone, ... : shared parameters
+        As in :class:`H2EDLClassifier`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skh2edl import HierCEClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> HierCEClassifier(backbone=None).fit(X, y).score(X, y) > 0.9
+    True
+    """
+
+    def _make_head(
+        self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
+    ) -> TreeHead:
+        return SoftmaxTreeHead(taxonomy, n_features)
+
+
+class HXEClassifier(TreeClassifier):
+    """One softmax over the leaves whose loss counts upper decisions more (HXE).
+
+    The loss is ``-exp(-a depth) log p(child | parent)``, added up over the decisions on the way
+    to the label, with conditional probabilities from sums of leaves [1]_.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy, default=None
+        The tree; None makes a flat one of the labels.
+    depth_decay : float, default=0.1
+        The rate a: 0 is cross-entropy, more makes mistakes milder and leaves less often right.
+    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+        What an ancestor label teaches: the decisions above it, a uniform target over its leaves,
+        or nothing.
+    backbone, ... : shared parameters
+        As in :class:`H2EDLClassifier`.
+
+    References
+    ----------
+    .. [1] Bertinetto, Mueller, Tertikas, Samangooei, Lord: Making better mistakes. CVPR 2020.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skh2edl import HXEClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> HXEClassifier(backbone=None).fit(X, y).score(X, y) > 0.9
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **TreeClassifier._parameter_constraints,
+        **PARTIAL_LABELS,
+        "depth_decay": [Interval(Real, 0, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy | None = None,
+        *,
+        depth_decay: float = 0.1,
+        partial_labels: str = "marginal",
+        backbone: str | None = "resnet50",
+        weights: str | os.PathLike[str] | None = "pretrained",
+        finetune: str = "full",
+        image_size: int | tuple[int, int] | None = None,
+        on_bad_image: str = "error",
+        solver: str = "auto",
+        l2: float = DEFAULT_L2,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        max_epochs: int = 100,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        recipe: Recipe | None = None,
+        validation_fraction: float | None = 0.1,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        memory: str | joblib.Memory | None = None,
+        n_workers: int | None = None,
+        hardware: Hardware | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            taxonomy,
+            backbone=backbone,
+            weights=weights,
+            finetune=finetune,
+            image_size=image_size,
+            on_bad_image=on_bad_image,
+            solver=solver,
+            l2=l2,
+            tol=tol,
+            max_iter=max_iter,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            recipe=recipe,
+            validation_fraction=validation_fraction,
+            class_weight=class_weight,
+            warm_start=warm_start,
+            checkpoint_dir=checkpoint_dir,
+            memory=memory,
+            n_workers=n_workers,
+            hardware=hardware,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.depth_decay = depth_decay
+        self.partial_labels = partial_labels
+
+    def _make_head(
+        self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
+    ) -> TreeHead:
+        return HXEHead(
+            taxonomy,
+            n_features,
+            depth_decay=self.depth_decay,
+            partial_labels=self.partial_labels,
+        )
+
+
+class SoftLabelClassifier(TreeClassifier):
+    """One softmax over the leaves, trained on labels softened by the tree.
+
+    The target is ``q(leaf) ∝ exp(-b h / H)``, with h the height of the lowest common ancestor of
+    leaf and label and H that of the tree [1]_.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy, default=None
+        The tree; None makes a flat one of the labels.
+    sharpness : float, default=10.0
+        The rate b: a large one is cross-entropy, less makes mistakes milder and leaves less
+        often right. The probabilities tend to the softened target, so they are under-confident
+        by design.
+    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+        What an ancestor label teaches: the sum of its leaves' probabilities, the softened target
+        itself, or nothing.
+    backbone, ... : shared parameters
+        As in :class:`H2EDLClassifier`.
+
+    References
+    ----------
+    .. [1] Bertinetto, Mueller, Tertikas, Samangooei, Lord: Making better mistakes. CVPR 2020.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skh2edl import SoftLabelClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> SoftLabelClassifier(backbone=None).fit(X, y).score(X, y) > 0.9
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **TreeClassifier._parameter_constraints,
+        **PARTIAL_LABELS,
+        "sharpness": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy | None = None,
+        *,
+        sharpness: float = 10.0,
+        partial_labels: str = "marginal",
+        backbone: str | None = "resnet50",
+        weights: str | os.PathLike[str] | None = "pretrained",
+        finetune: str = "full",
+        image_size: int | tuple[int, int] | None = None,
+        on_bad_image: str = "error",
+        solver: str = "auto",
+        l2: float = DEFAULT_L2,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        max_epochs: int = 100,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        recipe: Recipe | None = None,
+        validation_fraction: float | None = 0.1,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        memory: str | joblib.Memory | None = None,
+        n_workers: int | None = None,
+        hardware: Hardware | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            taxonomy,
+            backbone=backbone,
+            weights=weights,
+            finetune=finetune,
+            image_size=image_size,
+            on_bad_image=on_bad_image,
+            solver=solver,
+            l2=l2,
+            tol=tol,
+            max_iter=max_iter,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            recipe=recipe,
+            validation_fraction=validation_fraction,
+            class_weight=class_weight,
+            warm_start=warm_start,
+            checkpoint_dir=checkpoint_dir,
+            memory=memory,
+            n_workers=n_workers,
+            hardware=hardware,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.sharpness = sharpness
+        self.partial_labels = partial_labels
+
+    def _make_head(
+        self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
+    ) -> TreeHead:
+        return SoftLabelHead(
+            taxonomy, n_features, sharpness=self.sharpness, partial_labels=self.partial_labels
+        )

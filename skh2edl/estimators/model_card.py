@@ -1,0 +1,156 @@
+"""What travels with a model file beside the model: what it saw, and how far it may be trusted.
+
+A card is one more entry in the metadata of the ``.safetensors`` file, so that a model is one file
+and stays one. It holds the thresholds that held-out images needed, from which a hedge at any
+promised accuracy follows, and short hashes of the images that the model was trained on, so that an
+evaluation can leave them out. No name or path of an image is kept.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import struct
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+
+from ..taxonomy.names import shown
+from ..utils.files import write_atomically
+
+Hashes = npt.NDArray[np.uint64]
+
+_KEY = "skh2edl_card"
+_FORMAT = 1
+_MAX_HEADER = 100_000_000  # bytes; what safetensors itself reads
+
+
+def _no_hashes() -> Hashes:
+    return np.empty(0, dtype=np.uint64)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelCard:
+    """Notes of the command line about a model.
+
+    Parameters
+    ----------
+    needed : ndarray of float of shape (n_calibration,), default=empty
+        Thresholds that held-out images needed for a right hedged answer, sorted.
+    trained_on, calibrated_on : ndarray of uint64, default=empty
+        Hashes of the contents of the images of the fit, and of those that were held out.
+    notes : dict of str to str, default={}
+        What a person may want to know: name of the data, numbers of images, columns.
+
+    Examples
+    --------
+    >>> card = ModelCard(needed=np.array([0.0, 0.4]), notes={"data": "birds"})
+    >>> card.notes["data"], card.trained_on.size
+    ('birds', 0)
+    """
+
+    needed: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    trained_on: Hashes = field(default_factory=_no_hashes)
+    calibrated_on: Hashes = field(default_factory=_no_hashes)
+    notes: dict[str, str] = field(default_factory=dict)
+
+
+def read_card(path: str | os.PathLike[str]) -> ModelCard:
+    """Return the card of a model file; an empty one where it has none.
+
+    Parameters
+    ----------
+    path : path
+        The model file.
+    """
+    place = repr(os.fspath(path))
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"There is no model file {place}.")
+    try:
+        with safe_open(os.fspath(path), framework="np") as file:
+            text = (file.metadata() or {}).get(_KEY)
+    except SafetensorError as error:
+        raise ValueError(
+            f"{place} is not a safetensors file or is damaged ({error}). Copy or save it again."
+        ) from error
+    if text is None:
+        return ModelCard()
+    try:
+        return _decode(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"The card in {place} is damaged ({error}). Write it again with skh2edl calibrate."
+        ) from error
+
+
+def write_card(path: str | os.PathLike[str], card: ModelCard) -> None:
+    """Put a card into a model file, in place of the one it has; the model stays as it is.
+
+    Parameters
+    ----------
+    path : path
+        The model file, replaced only when the new one is complete.
+    card : ModelCard
+        What to write.
+    """
+    target = Path(path)
+    with target.open("rb") as source:
+        (length,) = struct.unpack("<Q", source.read(8))
+        header = json.loads(source.read(length))
+        header.setdefault("__metadata__", {})[_KEY] = json.dumps(_encode(card))
+        text = json.dumps(header, separators=(",", ":")).encode()
+        # Tensors begin at a multiple of 8, as the library writes them.
+        text += b" " * (-len(text) % 8)
+        if len(text) > _MAX_HEADER:
+            raise ValueError(
+                f"The card of {str(path)!r} would take {len(text)} bytes, and a header holds "
+                f"{_MAX_HEADER}. Keep fewer hashes."
+            )
+
+        def write(file: BinaryIO) -> None:
+            file.write(struct.pack("<Q", len(text)))
+            file.write(text)
+            shutil.copyfileobj(source, file, 1 << 20)
+
+        write_atomically(target, write)
+
+
+def _encode(card: ModelCard) -> dict[str, Any]:
+    return {
+        "format": _FORMAT,
+        "needed": card.needed.tolist(),
+        "trained_on": _pack(card.trained_on),
+        "calibrated_on": _pack(card.calibrated_on),
+        "notes": card.notes,
+    }
+
+
+def _decode(record: Any) -> ModelCard:
+    if record["format"] != _FORMAT:
+        raise ValueError(f"it has format {shown(record['format'])}, and this reads {_FORMAT}")
+    needed = np.asarray(record["needed"], dtype=np.float64)
+    if needed.ndim != 1 or not np.isfinite(needed).all() or (np.diff(needed) < 0).any():
+        raise ValueError("its thresholds are no sorted list of numbers")
+    notes = record["notes"]
+    if not all(isinstance(item, str) for pair in notes.items() for item in pair):
+        raise ValueError(f"its notes are {shown(notes)}, not texts")
+    wanted = {each.name for each in fields(ModelCard)} | {"format"}
+    if record.keys() != wanted:
+        raise ValueError(f"it holds {shown(sorted(record))}, not {sorted(wanted)}")
+    return ModelCard(
+        needed, _unpack(record["trained_on"]), _unpack(record["calibrated_on"]), dict(notes)
+    )
+
+
+def _pack(hashes: Hashes) -> str:
+    return base64.b64encode(np.unique(hashes).astype("<u8").tobytes()).decode("ascii")
+
+
+def _unpack(text: str) -> Hashes:
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype="<u8").astype(np.uint64)

@@ -1,0 +1,473 @@
+"""Model files: one ``.safetensors`` file whose header says everything; nothing in it is executed.
+
+The header's JSON holds the class name (looked up in a fixed list), the parameters, the taxonomy,
+the backbone's data configuration and the versions. The tensors are the network's state.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+
+from ..images import make_transform
+from ..taxonomy.formats import read_json
+from ..taxonomy.names import shown
+from ..taxonomy.taxonomy import Taxonomy
+from ..training.backbones import Backbone, create_backbone
+from ..training.network import Network
+from ..training.recipe import GROUPS, Recipe
+from ..training.resuming import fixed_parameters
+from ..utils.files import write_atomically
+
+FORMAT_VERSION = 2
+_READ_OUT = "head.linear.weight"
+_MAX_MESSAGE = 1000  # what a file holds may stand in an error, but not all of it
+_MAX_SIDE = 4096  # of an image: beyond the training size of any model
+
+# What is compared between a file and a network before any tensor is read.
+Kind = tuple[torch.dtype | None, tuple[int, ...]]
+Kinds = dict[str, Kind]
+_DTYPES = {
+    "F32": torch.float32,
+    "F64": torch.float64,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "BOOL": torch.bool,
+}
+
+# Class name in a file -> the module that defines it: a file cannot ask for anything else.
+MODEL_CLASSES = {
+    "H2EDLClassifier": "h2edl",
+    "FlatCEClassifier": "baselines",
+    "HierCEClassifier": "baselines",
+    "FlatEDLClassifier": "evidential_baselines",
+    "IEDLClassifier": "evidential_baselines",
+    "REDLClassifier": "evidential_baselines",
+    "HENNClassifier": "henn",
+    "HXEClassifier": "baselines",
+    "SoftLabelClassifier": "baselines",
+}
+# They speak of the machine that trained the model, not of the model.
+_LEFT_OUT = {"taxonomy", "checkpoint_dir", "memory", "hardware"}
+_FITTED_VALUES = (
+    "annealing_",
+    "n_iter_",
+    "n_features_in_",
+    "best_epoch_",
+    "best_score_",
+    "history_",
+)
+
+
+def save_model(estimator: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fitted classifier to one file, whole or not at all.
+
+    Parameters
+    ----------
+    estimator : classifier of this package
+        Fitted.
+    path : path
+        The file; ``.safetensors`` is its customary ending.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.datasets import load_iris
+    >>> from skh2edl import H2EDLClassifier, load_model
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = H2EDLClassifier(backbone=None).fit(X, y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     clf.save(f"{folder}/iris.safetensors")
+    ...     same = load_model(f"{folder}/iris.safetensors")
+    >>> bool((same.predict_proba(X) == clf.predict_proba(X)).all())
+    True
+    """
+    name, network = type(estimator).__name__, estimator.network_
+    if type(estimator).__module__ != f"{__package__}.{MODEL_CLASSES.get(name)}":
+        raise TypeError(
+            f"{name} is not a classifier of this package, so no file could bring it back. Save one "
+            f"of {', '.join(MODEL_CLASSES)}, or use joblib.dump."
+        )
+    names = getattr(estimator, "feature_names_in_", None)
+    # Parameters set after the fit do not belong to what was learnt.
+    as_fitted = estimator.get_params(deep=False) | estimator._fitted_with
+    parameters = {
+        name: _plain(value)
+        for name, value in as_fitted.items()
+        if name not in _LEFT_OUT and _is_plain(_plain(value))
+    }
+    header = {
+        "format_version": FORMAT_VERSION,
+        "class": name,
+        "parameters": _encode(parameters),
+        "taxonomy": estimator.taxonomy_.to_json(),
+        "given_taxonomy": estimator.taxonomy is not None,
+        "fitted": {
+            name: getattr(estimator, name) for name in _FITTED_VALUES if hasattr(estimator, name)
+        },
+        "feature_names": None if names is None else names.tolist(),
+        "backbone": _describe_backbone(network.backbone),
+        "versions": versions(),
+    }
+    # Copies: two names of one tensor, as timm ties some, would not be written.
+    state = {
+        name: value.clone(memory_format=torch.contiguous_format)
+        for name, value in network.state_dict().items()
+    }
+    text = json.dumps(header, default=_plain_number)
+    content = to_bytes(state, metadata={"skh2edl": text})
+    write_atomically(Path(path), lambda file: file.write(content))
+
+
+def load_model(path: str | os.PathLike[str]) -> Any:
+    """Read a classifier that :meth:`H2EDLClassifier.save` (or a baseline's) wrote.
+
+    Nothing in the file is executed, and everything in it is checked.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    estimator : classifier
+        Fitted; it predicts the same bits as the one that was saved.
+
+    Examples
+    --------
+    >>> from skh2edl import load_model
+    >>> load_model("no-such-model.safetensors")
+    Traceback (most recent call last):
+    FileNotFoundError: There is no model file 'no-such-model.safetensors'.
+    """
+    place = repr(os.fspath(path))
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"There is no model file {place}.")
+    try:
+        with safe_open(os.fspath(path), framework="pt") as file:
+            # The library has checked that these kinds and shapes are as long as the file.
+            kinds = {name: _kind_in_file(file.get_slice(name)) for name in file.keys()}  # noqa: SIM118
+            header = _read_header(file.metadata() or {}, place)
+            estimator, network = _rebuild(header, kinds, place)
+            _check_kinds(_kinds(network), kinds, place)
+            state = {name: file.get_tensor(name) for name in kinds}
+    except SafetensorError as error:
+        raise ValueError(
+            f"{place} is not a safetensors file or is damaged ({error}). Copy or save it again."
+        ) from error
+    network.load_state_dict(state)
+    estimator.network_ = network.eval()
+    _check_numbers(network, place)
+    try:
+        estimator._unknown_leaf_probability()  # the priors must be those of this taxonomy
+    except ValueError as error:
+        raise ValueError(f"{place} cannot predict: {error}") from error
+    return estimator
+
+
+def _rebuild(header: dict[str, Any], kinds: Kinds, place: str) -> tuple[Any, Network]:
+    """Make the unfitted estimator and a network, no larger than the tensors in the file."""
+    dtype, shape = kinds.get(_READ_OUT, (None, ()))
+    if dtype not in (torch.float32, torch.float64) or len(shape) != 2 or 0 in shape:
+        raise ValueError(f"{place} holds no matrix {_READ_OUT}, so no classifier can be built.")
+    n_outputs, n_features = shape
+    try:
+        if header["format_version"] == 1:
+            header = _from_format_1(header)
+        estimator = _make_estimator(header["class"], header["parameters"])
+        estimator._fitted_with = fixed_parameters(estimator)
+        taxonomy = _make_taxonomy(header["taxonomy"], n_outputs)
+        estimator.taxonomy = taxonomy if header["given_taxonomy"] else None
+        estimator.taxonomy_ = taxonomy
+        estimator.classes_ = taxonomy.sorted_leaf_labels
+        _set_fitted(estimator, header, n_features)
+        everywhere = np.ones(taxonomy.n_nodes)
+        with torch.device("meta"):  # shapes without memory: the header may claim anything
+            head = estimator._make_head(taxonomy, n_features, everywhere)
+        in_head = {name: kind for name, kind in kinds.items() if name.startswith("head.")}
+        _check_kinds(_kinds(head.to(dtype), "head."), in_head, place)
+        backbone = _restore_backbone(header["backbone"], estimator.backbone, kinds, n_features)
+        network = Network(backbone, estimator._make_head(taxonomy, n_features, everywhere))
+    except Exception as error:  # torch and timm raise nearly anything for a wrong parameter
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__} "
+        raise ValueError(
+            f"The header of {place} is not that of a model of this package: {kind}"
+            f"{str(error)[:_MAX_MESSAGE]}"
+        ) from error
+    return estimator, network.double() if dtype == torch.float64 else network
+
+
+def _module_of(name: Any) -> Any:
+    if not isinstance(name, str) or name not in MODEL_CLASSES:
+        raise ValueError(
+            f"it names the class {shown(name)}, and this release knows {', '.join(MODEL_CLASSES)}."
+        )
+    return import_module(f"{__package__}.{MODEL_CLASSES[name]}")
+
+
+def _make_estimator(name: Any, parameters: Any) -> Any:
+    decoded = _decode(parameters)
+    for key, kind in GROUPS.items():
+        if isinstance(decoded.get(key), dict):
+            decoded[key] = kind(**decoded[key][kind.__name__])
+    # A cache is read with pickle, so a file may not choose where one is.
+    if forbidden := sorted(_LEFT_OUT & decoded.keys()):
+        raise ValueError(f"it sets {', '.join(forbidden)}, which no saved model does.")
+    estimator = getattr(_module_of(name), name)(**decoded)
+    estimator._validate_params()
+    return estimator
+
+
+def _from_format_1(header: dict[str, Any]) -> dict[str, Any]:
+    """Return a header of the first format with today's parameters.
+
+    What trained the model is gone where today has nothing like it; what predicts is kept.
+    """
+    choices, old = _decode(header["head"]), _decode(header["parameters"])
+    if choices.get("read_out") == "nested":
+        raise ValueError(
+            "it shares weights between siblings (read_out='nested'), which this release does not. "
+            "Fit the model again, or load it with skh2edl 0.1.0."
+        )
+    names = inspect.signature(getattr(_module_of(header["class"]), header["class"])).parameters
+    new = {name: value for name, value in old.items() if name in names}
+    # None was the choice of a preset; it trained the model and predicts nothing.
+    defaults = {name: names[name].default for name, value in new.items() if value is None}
+    new |= {name: value for name, value in defaults.items() if value is not None}
+    new |= {name: value for name, value in choices.items() if name in names}
+    recipe = Recipe().get_params().keys() & old.keys()
+    if old.get("augmentation", "") is None:
+        old["augmentation"] = "none"
+    new["recipe"] = {"Recipe": {name: old[name] for name in recipe}}
+    if "base_rate_power" in new and old.get("prior") != "inverse_frequency":
+        new["base_rate_power"] = 0.0
+    for name in ("weights", "backbone", "validation_fraction"):
+        new[name] = old[name]
+    return header | {"parameters": _encode(new)}
+
+
+def _make_taxonomy(text: Any, n_outputs: int) -> Taxonomy:
+    record = read_json(text)
+    # Before a tree is built from it: a line of text can claim a million leaves.
+    n_leaves = len(record["names"]) - len({*record["parents"]} - {-1})
+    if n_leaves > n_outputs:
+        raise ValueError(
+            f"its taxonomy has {n_leaves} leaves, its linear layer {n_outputs} outputs."
+        )
+    return Taxonomy(**record)
+
+
+def _set_fitted(estimator: Any, header: dict[str, Any], n_features: int) -> None:
+    fitted, names = header["fitted"], header["feature_names"]
+    is_number = (float, int).__contains__
+    is_right = {
+        "annealing_": lambda value: is_number(type(value)) and 0 <= value <= 1,
+        "n_iter_": lambda value: type(value) is int,
+        "n_features_in_": lambda value: type(value) is int and value == n_features,
+        "best_epoch_": lambda value: type(value) is int,
+        "best_score_": lambda value: is_number(type(value)),
+        "history_": lambda value: (
+            isinstance(value, dict)
+            and all(isinstance(column, list) for column in value.values())
+            and all(is_number(type(item)) for column in value.values() for item in column)
+        ),
+    }
+    if not isinstance(fitted, dict) or not fitted.keys() <= is_right.keys():
+        raise ValueError(f"its fitted values are {shown(fitted)}, not some of {list(is_right)}.")
+    if estimator.backbone is None and "n_features_in_" not in fitted:
+        raise ValueError("it does not say n_features_in_.")
+    for name, value in fitted.items():
+        if not is_right[name](value):
+            raise ValueError(f"its {name} is {shown(value)}.")
+        setattr(estimator, name, value)
+    if names is not None:
+        is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        if not is_list or len(names) != n_features:
+            raise ValueError(f"its feature names are {shown(names)}, not {n_features} strings.")
+        estimator.feature_names_in_ = np.asarray(names, dtype=object)
+
+
+def _kind_in_file(tensor: Any) -> Kind:
+    return _DTYPES.get(tensor.get_dtype()), tuple(tensor.get_shape())
+
+
+def _kinds(module: torch.nn.Module, prefix: str = "") -> Kinds:
+    state = module.state_dict()
+    return {f"{prefix}{name}": (value.dtype, tuple(value.shape)) for name, value in state.items()}
+
+
+def _check_kinds(wanted: Kinds, found: Kinds, place: str) -> None:
+    missing = sorted(wanted.keys() - found.keys())
+    extra = sorted(found.keys() - wanted.keys())
+    differing = [
+        f"{name} {found[name]} instead of {wanted[name]}"
+        for name in sorted(wanted.keys() & found.keys())
+        if wanted[name] != found[name]
+    ]
+    if missing or extra or differing:
+        raise ValueError(
+            f"The tensors of {place} do not fit its header: missing {missing[:5]}, "
+            f"unexpected {extra[:5]}, of another kind {differing[:5]}. Save the model again."
+        )
+
+
+def _check_numbers(network: Network, place: str) -> None:
+    trained = {name for name, _ in network.head.named_parameters()}
+    positive = {f"head.{name}" for name in network.head.state_dict().keys() - trained}
+    positive.add("feature_scale")
+    for name, value in network.state_dict().items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise ValueError(f"{place} holds NaN or infinity in {name}, so it cannot predict.")
+        if name in positive and value.is_floating_point() and not bool((value > 0).all()):
+            raise ValueError(f"{place} holds zero or less in {name}, so it cannot predict.")
+    with torch.inference_mode():
+        log_leaves = network.head.leaf_log_probability(torch.zeros_like(network.feature_mean[None]))
+    if not bool(torch.isfinite(log_leaves).all()):
+        raise ValueError(f"{place} holds weights that predict NaN or infinity.")
+
+
+def _read_header(metadata: dict[str, str], place: str) -> dict[str, Any]:
+    if "skh2edl" not in metadata:
+        raise ValueError(
+            f"{place} is a safetensors file without a model of this package. Give it as "
+            "weights= if it holds the weights of a backbone."
+        )
+    try:
+        header = json.loads(metadata["skh2edl"])
+        version = header["format_version"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"The header of {place} is damaged ({error}).") from error
+    if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
+        raise ValueError(
+            f"{place} has model format {shown(version)}, and this release reads up to "
+            f"{FORMAT_VERSION}. "
+            f"It was written with {shown(header.get('versions'))}; install that release of skh2edl "
+            "or a newer one."
+        )
+    checked: dict[str, Any] = header
+    return checked
+
+
+def _describe_backbone(backbone: Backbone | None) -> dict[str, Any] | None:
+    if backbone is None:
+        return None
+    config = {key: value for key, value in backbone.data_config.items() if _is_plain(value)}
+    return {"name": backbone.name, "data_config": _encode(config), "frozen": backbone.frozen}
+
+
+def _restore_backbone(
+    description: dict[str, Any] | None, parameter: str | None, kinds: Kinds, n_features: int
+) -> Backbone | None:
+    name = None if description is None else description["name"]
+    if name != parameter:
+        raise ValueError(f"it describes the backbone {shown(name)}, and sets {shown(parameter)}.")
+    if description is None or name is None:
+        return None
+    if ":" in name or "/" in name:
+        raise ValueError(f"it names the backbone {shown(name)}, which is none of timm's own.")
+    config = _decode(description["data_config"])
+    _check_data_config(config)
+    options = {"image_size": config["input_size"][1:], "mean": config["mean"], "std": config["std"]}
+    try:
+        with torch.device("meta"):  # a short name can stand for billions of weights
+            shapes: Any = create_backbone(name, None, **options)
+    except (NotImplementedError, RuntimeError):
+        shapes = None  # some models of early releases of timm cannot be built without memory
+    if shapes is not None:
+        wanted = _kinds(shapes, "backbone.")
+        found = {key: kind for key, kind in kinds.items() if key.startswith("backbone.")}
+        _check_kinds(wanted, found, f"a model with the backbone {name!r}")
+    backbone = create_backbone(name, None, n_features=n_features, **options)
+    backbone.data_config.update(config)
+    make_transform(backbone.data_config)
+    return backbone.freeze(bool(description["frozen"]))
+
+
+def _check_data_config(config: Any) -> None:
+    """Refuse what would make images of absurd size, or no numbers, out of any image."""
+    channels, *sides = config["input_size"]
+    statistics = [*config["mean"], *config["std"]]
+    is_right = (
+        channels == 3
+        and len(sides) == 2
+        and all(type(side) is int and 0 < side <= _MAX_SIDE for side in sides)
+        and len(config["mean"]) == len(config["std"]) == 3
+        and all(type(value) in (int, float) and math.isfinite(value) for value in statistics)
+        and min(config["std"]) > 0
+        and 0.1 <= config.get("crop_pct", 1) <= 10
+    )
+    if not is_right:
+        raise ValueError(f"its images are prepared in an impossible way, {shown(config)}.")
+
+
+def versions() -> dict[str, str]:
+    """Return the releases that a file was made with."""
+    import sklearn
+    import timm
+
+    from .. import __version__
+
+    return {
+        "skh2edl": __version__,
+        "torch": str(torch.__version__),
+        "timm": timm.__version__,
+        "scikit-learn": sklearn.__version__,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Give arrays and paths the form that JSON holds."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Recipe):
+        parameters = value.get_params().items()
+        plain = {name: _plain(item) for name, item in parameters if _is_plain(_plain(item))}
+        return {"Recipe": plain}
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _is_plain(value: Any) -> bool:
+    """Tell whether JSON can hold a value; a scorer, for example, is left to its default."""
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(item) for item in value)
+    if isinstance(value, dict):
+        return all(_is_plain(item) for pair in value.items() for item in pair)
+    return value is None or isinstance(value, (str, bool, int, float, np.number, np.bool_))
+
+
+def _encode(value: Any) -> Any:
+    """Mark what JSON would not give back as it was: tuples, and keys that are no strings."""
+    if isinstance(value, tuple):
+        return {"tuple": [_encode(item) for item in value]}
+    if isinstance(value, list):
+        return [_encode(item) for item in value]
+    if isinstance(value, dict):
+        return {"dict": [[_encode(key), _encode(item)] for key, item in value.items()]}
+    return value
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decode(item) for item in value]
+    if isinstance(value, dict):
+        if value.keys() == {"tuple"}:
+            return tuple(_decode(item) for item in value["tuple"])
+        return {_decode(key): _decode(item) for key, item in value["dict"]}
+    return value
+
+
+def _plain_number(value: Any) -> Any:
+    if isinstance(value, (np.number, np.bool_)):
+        return value.item()
+    raise TypeError(f"{value!r} cannot be written to a model file.")

@@ -1,0 +1,167 @@
+"""ONNX export: one file that other runtimes read, with probabilities, vacuities and masses."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..heads.base import TreeHead
+from ..heads.evidential import FlatOpinionHead, HENNHead
+from ..heads.h2edl import OpinionTreeHead
+from ..taxonomy.taxonomy import Taxonomy
+from ..training.network import Network
+from ..utils.files import write_atomically
+from ..utils.optional import import_optional
+from .model_files import versions
+
+# A protocol buffer cannot be larger; the graph beside the weights is small.
+_MAX_BYTES = 2**31 - 2**24
+
+
+def export_onnx(estimator: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fitted classifier as an ONNX model, whole or not at all.
+
+    The model takes any number of samples at once: uint8 pixels ``images`` of shape (n, 3, height,
+    width), resized and cropped to the backbone's size but not normalised, or float32 ``features``
+    of shape (n, n_features) where there is no backbone. It computes in float32 and gives
+
+    - ``leaf_probability``, columns as in `classes_`;
+    - ``node_probability``, columns as the nodes of ``taxonomy_``;
+    - from evidential classifiers ``vacuity`` and ``mass``, columns as in :class:`HyperOpinion`. A
+      classifier with one opinion on all leaves has one vacuity, and masses of the leaves in tree
+      order, of its groups if it has any, and of the root.
+
+    The metadata hold, as JSON: ``classes``, ``nodes``, ``focal_sets`` (the columns of mass),
+    ``taxonomy`` (see :meth:`Taxonomy.from_json`), ``normalisation`` (timm's configuration of the
+    images: the model itself subtracts the mean and divides by std) and ``versions``.
+
+    Parameters
+    ----------
+    estimator : classifier of this package
+        Fitted.
+    path : path
+        The file; ``.onnx`` is its customary ending.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import onnxruntime
+    >>> from sklearn.datasets import load_iris
+    >>> from skh2edl import FlatCEClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = FlatCEClassifier(backbone=None).fit(X, y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     clf.export_onnx(f"{folder}/iris.onnx")
+    ...     session = onnxruntime.InferenceSession(f"{folder}/iris.onnx")
+    >>> proba, _ = session.run(None, {"features": X[:2].astype("float32")})
+    >>> bool(abs(proba - clf.predict_proba(X[:2])).max() < 1e-5)
+    True
+    """
+    for package in ("onnx", "onnxscript"):
+        import_optional(package, extra="onnx")
+    network = copy.deepcopy(estimator.network_).float()
+    n_bytes = sum(value.nbytes for value in network.state_dict().values())
+    if n_bytes > _MAX_BYTES:
+        raise ValueError(
+            f"The network's weights take {n_bytes} bytes, and an ONNX file holds less than 2 GiB. "
+            "Choose a smaller backbone, or use save."
+        )
+    outputs = _Outputs(network, estimator.taxonomy_).eval()
+    backbone = network.backbone
+    example = (
+        torch.zeros(2, network.head.linear.in_features)
+        if backbone is None
+        else torch.zeros(2, 3, *backbone.image_size, dtype=torch.uint8)
+    )
+    program = torch.onnx.export(
+        outputs,
+        (example,),
+        dynamo=True,
+        verbose=False,
+        input_names=["features" if backbone is None else "images"],
+        output_names=outputs.names,
+        dynamic_shapes=({0: torch.export.Dim("n_samples")},),
+    )
+    assert program is not None
+    # torch falls back to a fixed number without a word.
+    shape = program.model.graph.inputs[0].shape
+    if shape is None or isinstance(shape[0], int):
+        raise ValueError(
+            f"The network of {type(estimator).__name__} fixes the number of samples at "
+            f"{len(example)} when it is exported. Choose another backbone, or use save."
+        )
+    program.model.metadata_props.update(_metadata(estimator, network.head))
+    content = program.model_proto.SerializeToString()
+    write_atomically(Path(path), lambda file: file.write(content))
+
+
+class _Outputs(nn.Module):
+    """The network with everything that a prediction can say."""
+
+    last_decision: Tensor
+    leaf_order: Tensor
+
+    def __init__(self, network: Network, taxonomy: Taxonomy) -> None:
+        super().__init__()
+        self.network = network
+        is_evidential = isinstance(network.head, (OpinionTreeHead, FlatOpinionHead, HENNHead))
+        self.names = ["leaf_probability", "node_probability"]
+        self.names += ["vacuity", "mass"] if is_evidential else []
+        self.register_buffer("last_decision", torch.from_numpy(np.array(taxonomy.last_decision)))
+        self.register_buffer("leaf_order", torch.from_numpy(np.array(taxonomy.leaf_order)))
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        head = self.network.head
+        features = self.network.features(inputs)
+        log_leaves = head.leaf_log_probability(features)
+        decisions = head.segments.log_sum_below(log_leaves).exp()
+        # No decision leads to the root, nor along a chain that begins there.
+        nodes = torch.where(
+            self.last_decision < 0, 1.0, decisions[:, self.last_decision.clamp(min=0)]
+        )
+        probabilities = log_leaves.exp()[:, self.leaf_order], nodes
+        if isinstance(head, OpinionTreeHead):
+            return *probabilities, *_tree_opinion(head, features)
+        if isinstance(head, (FlatOpinionHead, HENNHead)):
+            masses = head.masses(features)
+            return *probabilities, masses[:, -1:], masses
+        return probabilities
+
+
+def _tree_opinion(head: OpinionTreeHead, features: Tensor) -> tuple[Tensor, Tensor]:
+    segments, tree = head.segments, head.segments.taxonomy
+    evidence = head.evidence(features)
+    strength = segments.node_sum(evidence) + head.prior_weight
+    vacuity = head.prior_weight / strength
+    reach = segments.sum_along_paths((evidence / segments.spread(strength)).log()).exp()
+    # The first branching node is above all others: belief arrives there whole.
+    stops = vacuity[:, 1:] * reach[:, tree.last_decision[tree.branching_nodes[1:]]]
+    leaves = reach[:, segments.leaf_decision]
+    return vacuity, torch.cat([leaves, vacuity[:, :1], stops], dim=1)
+
+
+def _metadata(estimator: Any, head: TreeHead) -> dict[str, str]:
+    tree, backbone = estimator.taxonomy_, estimator.network_.backbone
+    leaves, focal_sets = list(tree.leaves), None
+    if isinstance(head, OpinionTreeHead):
+        focal_sets = leaves + list(tree.branching)
+    elif isinstance(head, HENNHead):
+        focal_sets = [*leaves, *map(tree.path, estimator.groups_), ()]
+    elif isinstance(head, FlatOpinionHead):
+        focal_sets = [*leaves, ()]
+    values = {
+        "classes": estimator.classes_.tolist(),
+        "nodes": tree.labels(np.arange(tree.n_nodes)),
+        "focal_sets": focal_sets,
+        "taxonomy": json.loads(tree.to_json()),
+        "normalisation": None if backbone is None else backbone.data_config,
+        "versions": versions(),
+    }
+    return {key: json.dumps(value, ensure_ascii=False) for key, value in values.items()}

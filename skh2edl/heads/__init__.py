@@ -1,0 +1,1 @@
+"""Heads and losses: the methods, each a small module from a feature to a loss."""

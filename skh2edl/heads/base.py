@@ -1,0 +1,251 @@
+"""What every method is: one small module from a feature to a loss and leaf log-probabilities.
+
+Heads compute in float32 whatever the backbone's precision (float64 if they are given that),
+because in half precision the variance of an opinion vanishes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from ..taxonomy.taxonomy import Taxonomy
+from . import losses
+from .evidence import EVIDENCE_FUNCTIONS, LOGIT_OF_EVIDENCE
+from .large.blocks import Block, read_block
+from .large.paths import read_paths
+from .tree_ops import Paths, TreeSegments, without_autocast
+
+# From so many leaves on, a step evaluates only the weights on the batch's paths, and predictions
+# search: a dense layer over all decisions would take most of the time and memory.
+LARGE_TREE = 20_000
+
+
+@dataclass(frozen=True)
+class LeafRanges:
+    """Targets of a flat head: each label as the range of its leaves.
+
+    Attributes
+    ----------
+    start, stop : Tensor of shape (n,)
+        The leaves ``start:stop`` of each label.
+    partial : Tensor of shape (n_partial,)
+        Positions in the batch of the labels that have several leaves.
+    decision : Tensor of shape (n_partial,)
+        Last decision on the path to those labels, -1 for the root.
+    """
+
+    start: Tensor
+    stop: Tensor
+    partial: Tensor
+    decision: Tensor
+
+    @classmethod
+    def of(cls, taxonomy: Taxonomy, targets: npt.ArrayLike) -> LeafRanges:
+        """Turn target nodes into ranges of leaves."""
+        nodes = np.asarray(targets, dtype=np.int64)
+        start, stop = taxonomy.leaf_start[nodes], taxonomy.leaf_stop[nodes]
+        partial = np.flatnonzero(stop - start > 1)
+        decision = taxonomy.last_decision[nodes[partial]]
+        return cls(*map(torch.from_numpy, (start, stop, partial, decision)))
+
+    def to(self, device: torch.device) -> LeafRanges:
+        """Return the same on another device, copied without waiting."""
+        tensors = (self.start, self.stop, self.partial, self.decision)
+        return LeafRanges(*(tensor.to(device, non_blocking=True) for tensor in tensors))
+
+    def inside(self, n_leaves: int) -> Tensor:
+        """Mark the leaves of each label: (n, n_leaves)."""
+        leaf = torch.arange(n_leaves, device=self.start.device)
+        return (leaf >= self.start[:, None]) & (leaf < self.stop[:, None])
+
+
+class Targets(Protocol):
+    """What a head makes of target nodes: `Paths`, `LeafRanges` or its own."""
+
+    def to(self, device: torch.device) -> Targets:
+        """Return the same on another device."""
+
+
+class TreeHead(nn.Module):
+    """What every method has: a linear layer over the feature, a loss, leaf log-probabilities.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    n_features : int
+        Length of the feature.
+    n_outputs : int
+        Outputs of the linear layer.
+
+    Attributes
+    ----------
+    is_separable : bool
+        Whether each node can be evaluated without the others, as `search_leaves` does.
+    sparse_gradient : bool
+        Whether :meth:`path_logits` gives the weight a sparse gradient, which takes an optimiser
+        made for that.
+    """
+
+    is_separable = False
+
+    def __init__(self, taxonomy: Taxonomy, n_features: int, n_outputs: int) -> None:
+        super().__init__()
+        self.sparse_gradient = False
+        self.segments = TreeSegments(taxonomy)
+        # torch draws initial weights that are overwritten here; the caller's generator stays put.
+        with torch.random.fork_rng(devices=[]):
+            self.linear = nn.Linear(n_features, n_outputs)
+        # A head that starts at zero makes no claim, and needs no random numbers.
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether only the weights on the batch's paths are evaluated."""
+        return self.is_separable and self.segments.taxonomy.n_leaves >= LARGE_TREE
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return all outputs of the linear layer, in the precision of the head: (n, n_outputs)."""
+        with without_autocast(features):
+            return self.linear(features.to(self.linear.weight.dtype))
+
+    def path_logits(self, features: Tensor, paths: Paths) -> Tensor:
+        """Return the logits of the decisions on the paths to the labels: (n_entries,).
+
+        Parameters
+        ----------
+        features : Tensor of shape (n, n_features)
+            Output of the backbone.
+        paths : Paths
+            The paths.
+        """
+        if not self.is_large:
+            return paths.gather(self.logits(features))
+        weight, bias = self.linear.weight, self.linear.bias
+        with without_autocast(features):
+            own = features.to(weight.dtype)
+            return read_paths(own, weight, bias, paths, self.sparse_gradient)
+
+    def block_logits(self, features: Tensor, block: Block, wanted: Tensor | None = None) -> Tensor:
+        """Return the logits of some decisions for all samples: (n_block, n).
+
+        Parameters
+        ----------
+        features : Tensor of shape (n, n_features)
+            Output of the backbone.
+        block : Block
+            The decisions.
+        wanted : Tensor of bool of shape (n_nodes, n), default=None
+            The nodes that matter for each sample, if these are few; the others get any finite
+            logits. None means all.
+        """
+        weight, bias = self.linear.weight, self.linear.bias
+        with without_autocast(features):
+            return read_block(features.to(weight.dtype), weight, bias, block, wanted)
+
+    def prepare(self, targets: npt.ArrayLike) -> Targets:
+        """Turn target nodes into what :meth:`loss` reads, before anything is on a device.
+
+        Parameters
+        ----------
+        targets : array-like of int of shape (n,)
+            Target nodes: leaves, ancestors, or the root, which contributes nothing.
+        """
+        return self.segments.paths(targets)
+
+    def loss(self, features: Tensor, targets: Any, progress: float) -> Tensor:
+        """Return the loss of each sample.
+
+        Parameters
+        ----------
+        features : Tensor of shape (n, n_features)
+            Output of the backbone.
+        targets : Targets
+            What :meth:`prepare` made of the target nodes.
+        progress : float
+            Fraction of the training that is done, for weights that rise.
+        """
+        raise NotImplementedError
+
+    def leaf_log_probability(self, features: Tensor) -> Tensor:
+        """Return log P of each leaf in tree order: (n, n_leaves)."""
+        raise NotImplementedError
+
+    def supervise(self, label_weight: np.ndarray) -> None:
+        """Record the labels of further training, in heads that know which nodes were supervised.
+
+        Parameters
+        ----------
+        label_weight : ndarray of shape (n_nodes,)
+            Total weight of the labels at or below each node.
+        """
+
+
+class EvidentialHead(TreeHead):
+    """Logits that are turned into evidence, and a KL regulariser whose weight rises.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    n_features : int
+        Length of the feature.
+    prior : ndarray of shape (n_outputs,)
+        Prior concentration W a of each output.
+    evidence : {"softplus", "relu", "exp"}, default="softplus"
+        How evidence grows with the logit.
+    evidence_scale : float, default=1.0
+        Factor s of the evidence.
+    learn_evidence_scale : bool, default=False
+        Whether that factor is trained.
+    initial_vacuity : float, default=0.5
+        Vacuity of every opinion before training; it sets the initial bias.
+    kl_weight : float, default=1.0
+        Full weight of the KL regulariser.
+    kl_per_child : bool, default=True
+        Whether that weight is divided by the number of children of the node.
+    kl_ramp : float, default=0.5
+        Fraction of the training over which that weight rises from 0.
+    """
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy,
+        n_features: int,
+        prior: npt.ArrayLike,
+        *,
+        evidence: str = "softplus",
+        evidence_scale: float = 1.0,
+        learn_evidence_scale: bool = False,
+        initial_vacuity: float = 0.5,
+        kl_weight: float = 1.0,
+        kl_per_child: bool = True,
+        kl_ramp: float = 0.5,
+    ) -> None:
+        initial = torch.tensor(np.asarray(prior)) * (1 / initial_vacuity - 1)
+        super().__init__(taxonomy, n_features, initial.numel())
+        with torch.no_grad():
+            self.linear.bias.copy_(LOGIT_OF_EVIDENCE[evidence](initial / evidence_scale))
+        self.log_scale = nn.Parameter(
+            torch.tensor(math.log(evidence_scale)), requires_grad=learn_evidence_scale
+        )
+        self.evidence_function = EVIDENCE_FUNCTIONS[evidence]
+        self.kl_weight = kl_weight
+        self.kl_per_child = kl_per_child
+        self.kl_ramp = kl_ramp
+
+    def to_evidence(self, logits: Tensor) -> Tensor:
+        """Turn logits into evidence, ``s * softplus(logits)``."""
+        return self.evidence_function(logits) * self.log_scale.exp()
+
+    def kl_weight_at(self, progress: float) -> float:
+        """Return the weight of the KL regulariser at some fraction of the training."""
+        return losses.annealed(self.kl_weight, progress, self.kl_ramp)

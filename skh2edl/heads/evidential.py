@@ -1,0 +1,448 @@
+"""Evidential heads that do not use the tree: one opinion on the leaves, or on groups of them.
+
+To a flat head a label is a set of leaves: one leaf, or all leaves of an ancestor. Ancestors are
+read as `partial_labels` says, and the root contributes nothing:
+
+- ``"marginal"``: as one. A Dirichlet whose cells are merged is a Dirichlet again, in which the
+  merged concentrations are added up; the loss judges the one with the cells *the set, and each
+  leaf outside it*. On the set's probability this is -log of the sum, as for a softmax;
+- ``"soft"``: as a uniform target over the leaves of the set;
+- ``"drop"``: not at all.
+
+In every reading, evidence for leaves of the set does not mislead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..taxonomy.taxonomy import Taxonomy
+from . import losses
+from .base import EvidentialHead, LeafRanges
+
+# Published weight of I-EDL's determinant, and its bound times the number of leaves: as published
+# it outweighs the risk where there are many.
+_FISHER_WEIGHT, _FISHER_WEIGHT_TIMES_LEAVES = 0.05, 2.0
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells that a label distinguishes: each leaf, and last the label's leaves as one.
+
+    Attributes
+    ----------
+    evidence, prior : Tensor of shape (n, n_leaves + 1)
+        Evidence and prior concentration.
+    present : Tensor of bool of shape (n, n_leaves + 1)
+        Which of them partition the leaves.
+    target : Tensor of shape (n, n_leaves + 1)
+        A distribution over those present.
+    """
+
+    evidence: Tensor
+    prior: Tensor
+    present: Tensor
+    target: Tensor
+
+    @property
+    def alpha(self) -> Tensor:
+        """Concentrations; 1 for cells that are not present, so that every function is defined."""
+        return torch.where(self.present, self.evidence + self.prior, 1.0)
+
+
+class FlatOpinionHead(EvidentialHead):
+    """One Dirichlet over the leaves: base of the flat evidential methods.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    n_features : int
+        Length of the feature.
+    prior : ndarray of shape (n_leaves,)
+        Prior concentration W a of each leaf, in tree order.
+    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+        What an ancestor label teaches.
+    **options
+        As in :class:`~skh2edl.heads.base.EvidentialHead`.
+    """
+
+    prior: Tensor
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy,
+        n_features: int,
+        prior: npt.ArrayLike,
+        *,
+        partial_labels: str = "marginal",
+        **options: Any,
+    ) -> None:
+        super().__init__(taxonomy, n_features, prior, **options)
+        self.register_buffer("prior", torch.tensor(prior, dtype=torch.float32))
+        self.partial_labels = partial_labels
+
+    def prepare(self, targets: npt.ArrayLike) -> LeafRanges:
+        """Turn target nodes into ranges of leaves."""
+        return LeafRanges.of(self.segments.taxonomy, targets)
+
+    def evidence(self, features: Tensor) -> Tensor:
+        """Return the evidence for every leaf in tree order: (n, n_leaves)."""
+        return self.to_evidence(self.logits(features))
+
+    def opinion(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the belief in every leaf and the vacuity: (n, n_leaves) and (n,)."""
+        evidence = self.evidence(features)
+        weight = self.prior.sum()
+        strength = evidence.sum(1) + weight
+        return evidence / strength[:, None], weight / strength
+
+    def masses(self, features: Tensor) -> Tensor:
+        """Return the belief in every leaf and, last, the vacuity: (n, n_leaves + 1)."""
+        belief, vacuity = self.opinion(features)
+        return torch.cat([belief, vacuity[:, None]], dim=1)
+
+    def leaf_log_probability(self, features: Tensor) -> Tensor:
+        """Return log P of each leaf in tree order: (n, n_leaves)."""
+        alpha = self.evidence(features) + self.prior
+        return alpha.log() - alpha.sum(1, keepdim=True).log()
+
+    def risk_of(self, cells: Cells) -> Tensor:
+        """Return the method's risk of each sample."""
+        raise NotImplementedError
+
+    def loss(self, features: Tensor, targets: LeafRanges, progress: float) -> Tensor:
+        """Return the loss of each sample."""
+        evidence = self.evidence(features)
+        n_leaves = evidence.shape[1]
+        silent = targets.stop - targets.start == n_leaves
+        if self.partial_labels == "drop":
+            silent = targets.stop - targets.start > 1
+        # A Dirichlet needs two cells: what is silent is computed as if it were one leaf.
+        stop = torch.where(silent, targets.start + 1, targets.stop)
+        inside = replace(targets, stop=stop).inside(n_leaves)
+        loss = self.risk_of(self._cells(evidence, inside))
+        kl_weight = self.kl_weight_at(progress)
+        if kl_weight > 0:
+            prior = self.prior.expand_as(evidence)
+            divergence = losses.dirichlet_kl(
+                torch.where(inside, prior, evidence + prior), prior, _row_sum
+            )
+            loss = loss + kl_weight / (n_leaves if self.kl_per_child else 1) * divergence
+        return loss.masked_fill(silent, 0.0)
+
+    def _cells(self, evidence: Tensor, inside: Tensor) -> Cells:
+        merged = self.partial_labels == "marginal"
+        last = inside.new_full((len(inside), 1), merged)
+        target = inside.to(evidence.dtype)
+        return Cells(
+            _with_sum(evidence, inside),
+            _with_sum(self.prior.expand_as(evidence), inside),
+            torch.cat([~inside if merged else torch.ones_like(inside), last], dim=1),
+            torch.cat([target * (not merged) / target.sum(1, keepdim=True), last], dim=1),
+        )
+
+
+class FlatEDLHead(FlatOpinionHead):
+    """Evidential learning over the leaves (Flat-EDL; Sensoy et al. 2018).
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    n_features : int
+        Length of the feature.
+    base_rate : ndarray of shape (n_leaves,), default=None
+        Base rate a of each leaf in tree order; None means uniform.
+    prior_weight : float, default=None
+        Prior weight W; None means the number of leaves.
+    risk : {"squared", "log", "digamma", "none"}, default="squared"
+        The EDL risk.
+    leaf_weight : float, default=0.0
+        Weight of -log P(label).
+    **options
+        As in :class:`FlatOpinionHead`.
+    """
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy,
+        n_features: int,
+        *,
+        base_rate: npt.NDArray[np.float64] | None = None,
+        prior_weight: float | None = None,
+        risk: str = "squared",
+        leaf_weight: float = 0.0,
+        **options: Any,
+    ) -> None:
+        n_leaves = taxonomy.n_leaves
+        shares = np.ones(n_leaves) if base_rate is None else n_leaves * np.asarray(base_rate)
+        scale = 1.0 if prior_weight is None else prior_weight / n_leaves
+        super().__init__(taxonomy, n_features, scale * shares, **options)
+        self.risk = risk
+        self.leaf_weight = leaf_weight
+
+    def risk_of(self, cells: Cells) -> Tensor:
+        """Return Sensoy's risk, and beta times -log P(label)."""
+        alpha = cells.alpha
+        strength = (alpha * cells.present).sum(1, keepdim=True)
+        surprise = (cells.target * (strength.log() - alpha.log())).sum(1)
+        if self.risk == "squared":
+            p = alpha * cells.present / strength
+            risk = ((cells.target - p).square() + p * (1 - p) / (strength + 1)).sum(1)
+        elif self.risk == "digamma":
+            digammas = torch.digamma(strength) - torch.digamma(alpha)
+            risk = (cells.target * digammas).sum(1)
+        else:
+            risk = surprise if self.risk == "log" else torch.zeros_like(surprise)
+        return risk + self.leaf_weight * surprise
+
+
+class IEDLHead(FlatOpinionHead):
+    """Evidential learning weighted by Fisher information (I-EDL; Deng et al. 2023).
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    n_features : int
+        Length of the feature.
+    fisher_weight : float, default=None
+        Weight c of the log determinant; None means ``min(0.05, 2 / n_leaves)``, because the
+        published 0.05 collapses where there are a hundred leaves.
+    **options
+        As in :class:`FlatOpinionHead`.
+    """
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy,
+        n_features: int,
+        *,
+        fisher_weight: float | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(taxonomy, n_features, np.ones(taxonomy.n_leaves), **options)
+        if fisher_weight is None:
+            fisher_weight = min(_FISHER_WEIGHT, _FISHER_WEIGHT_TIMES_LEAVES / taxonomy.n_leaves)
+        self.fisher_weight = fisher_weight
+
+    def risk_of(self, cells: Cells) -> Tensor:
+        """Return the squared risk weighted by the trigamma function, less c log det F."""
+        alpha = cells.alpha
+        strength = (alpha * cells.present).sum(1, keepdim=True)
+        p = alpha * cells.present / strength
+        error = (cells.target - p).square() + p * (1 - p) / (strength + 1)
+        risk = (error * losses.trigamma(alpha)).sum(1)
+        return risk - self.fisher_weight * losses.log_det_fisher(alpha, cells.present)
+
+
+class REDLHead(FlatOpinionHead):
+    """Relaxed evidential learning (R-EDL; Chen et al. 2024).
+
+    ``p_k = (e_k + λ₂) / (e_k + λ₁ Σ_{j≠k} e_j + λ₂ K)``. With λ₁ = 1 these are expected
+    probabilities; otherwise they do not sum to one, and leaf probabilities are these divided by
+    their sum.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    n_features : int
+        Length of the feature.
+    relaxation : float, default=1.0
+        λ₁, the weight of the evidence for other leaves.
+    leaf_prior : float, default=0.1
+        λ₂, the prior concentration of each leaf.
+    **options
+        As in :class:`FlatOpinionHead`.
+    """
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy,
+        n_features: int,
+        *,
+        relaxation: float = 1.0,
+        leaf_prior: float = 0.1,
+        **options: Any,
+    ) -> None:
+        super().__init__(taxonomy, n_features, np.full(taxonomy.n_leaves, leaf_prior), **options)
+        self.relaxation = relaxation
+
+    def leaf_log_probability(self, features: Tensor) -> Tensor:
+        """Return log P of each leaf in tree order: (n, n_leaves)."""
+        evidence = self.evidence(features)
+        everything = torch.ones_like(evidence, dtype=torch.bool)
+        return self._relaxed(evidence, self.prior, everything).log().log_softmax(1)
+
+    def risk_of(self, cells: Cells) -> Tensor:
+        """Return the squared error of the relaxed probabilities; there is no variance term."""
+        p = self._relaxed(cells.evidence, cells.prior, cells.present) * cells.present
+        return (cells.target - p).square().sum(1)
+
+    def _relaxed(self, evidence: Tensor, prior: Tensor, present: Tensor) -> Tensor:
+        others = (evidence * present).sum(1, keepdim=True) - evidence
+        rivals = self.relaxation * torch.where(present, others, 0.0)
+        return (evidence + prior) / (evidence + rivals + self.prior.sum())
+
+
+class HENNHead(EvidentialHead):
+    """Evidence for leaves and for groups of leaves: a grouped Dirichlet (HENN; Li et al. 2024).
+
+    With α = e + 1, A_j the sum of α in group j and β_j = A_j + c_j, the probabilities of the
+    groups are Dirichlet with β and, independently, those of the leaves of a group given the group
+    are Dirichlet with its α. Every label is therefore native: the expected -log of the probability
+    of its leaves is ``ψ(Σβ) - ψ(β_j) + ψ(A_j) - ψ(Σ α of its leaves)`` at or below a group, and
+    ``ψ(Σβ) - ψ(Σ β of its groups)`` above. The divergence from the prior (α = 1, c = 0) is taken
+    with the α of the label's leaves set to 1 where the label is below a group, and with the c of
+    the label's groups set to 0 where it is a group or above.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    n_features : int
+        Length of the feature.
+    group_nodes : ndarray of shape (n_groups,), default=None
+        Nodes whose leaves are the groups, in tree order; None means the nodes of the first level
+        that has two or more.
+    **options
+        As in :class:`~skh2edl.heads.base.EvidentialHead`.
+    """
+
+    group: Tensor
+    group_start: Tensor
+    group_stop: Tensor
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy,
+        n_features: int,
+        *,
+        group_nodes: npt.ArrayLike | None = None,
+        **options: Any,
+    ) -> None:
+        if group_nodes is None:
+            depth = int(taxonomy.depths[taxonomy.branching_nodes[0]]) + 1
+            group_nodes = taxonomy.level_nodes(depth)
+        start = taxonomy.leaf_start[np.asarray(group_nodes)]
+        stop = taxonomy.leaf_stop[np.asarray(group_nodes)]
+        if not np.array_equal([0, *stop], [*start, taxonomy.n_leaves]):
+            raise ValueError(
+                "Groups must hold every leaf once, in tree order, but they cover the leaf "
+                f"positions {list(zip(start.tolist(), stop.tolist(), strict=True))[:5]}. Give the "
+                "nodes of one level."
+            )
+        # A group's evidence has no prior of its own; it starts with as much as a leaf's.
+        super().__init__(taxonomy, n_features, np.ones(taxonomy.n_leaves + start.size), **options)
+        buffers = {
+            "group": np.repeat(np.arange(start.size), stop - start),
+            "group_start": start,
+            "group_stop": stop,
+        }
+        for name, array in buffers.items():
+            # Not saved: the taxonomy and the choice of groups say it.
+            self.register_buffer(name, torch.from_numpy(array), persistent=False)
+
+    def prepare(self, targets: npt.ArrayLike) -> LeafRanges:
+        """Turn target nodes into ranges of leaves."""
+        return LeafRanges.of(self.segments.taxonomy, targets)
+
+    def evidence(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the evidence for leaves and for groups: (n, n_leaves) and (n, n_groups)."""
+        evidence = self.to_evidence(self.logits(features))
+        leaves, groups = evidence.tensor_split([len(self.group)], dim=1)
+        # A group of one leaf says what its leaf says.
+        return leaves, groups * (self.group_stop - self.group_start > 1)
+
+    def opinion(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the belief in every leaf and the vacuity; the rest is belief in groups."""
+        leaves, _, strength = self._shares(features)
+        return leaves / strength, len(self.group) / strength.squeeze(1)
+
+    def group_belief(self, features: Tensor) -> Tensor:
+        """Return the belief in every group that is not in any of its leaves: (n, n_groups)."""
+        _, groups, strength = self._shares(features)
+        return groups / strength
+
+    def masses(self, features: Tensor) -> Tensor:
+        """Return the belief in every leaf, in every group and, last, the vacuity."""
+        leaves, groups, strength = self._shares(features)
+        prior = torch.full_like(strength, len(self.group))
+        return torch.cat([leaves, groups, prior], dim=1) / strength
+
+    def leaf_log_probability(self, features: Tensor) -> Tensor:
+        """Return log P of each leaf in tree order: (n, n_leaves)."""
+        leaves, groups = self.evidence(features)
+        alpha = leaves + 1
+        within = self._group_sum(alpha)
+        beta = within + groups
+        # Logs of fractions: those of large concentrations would cancel with few digits left.
+        of_group = beta / beta.sum(1, keepdim=True)
+        return (alpha / within[:, self.group]).log() + of_group.log()[:, self.group]
+
+    def loss(self, features: Tensor, targets: LeafRanges, progress: float) -> Tensor:
+        """Return the loss of each sample."""
+        leaves, groups = self.evidence(features)
+        alpha = leaves + 1
+        within = self._group_sum(alpha)
+        beta = within + groups
+        inside = targets.inside(alpha.shape[1])
+        start, stop = targets.start[:, None], targets.stop[:, None]
+        group_inside = (self.group_start >= start) & (self.group_stop <= stop)
+
+        # The group of the first leaf; above the groups, what the label leaves open starts there.
+        own = self.group[start]
+        is_below = stop <= self.group_stop[own]
+        chosen = torch.where(is_below, beta.gather(1, own), _masked_sum(beta, group_inside))
+        of_group = torch.where(is_below, within.gather(1, own), 1.0)
+        of_label = torch.where(is_below, _masked_sum(alpha, inside), 1.0)
+        loss = (
+            torch.digamma(beta.sum(1, keepdim=True))
+            - torch.digamma(chosen)
+            + torch.digamma(of_group)
+            - torch.digamma(of_label)
+        ).squeeze(1)
+        kl_weight = self.kl_weight_at(progress)
+        if kl_weight > 0:
+            names_groups = (group_inside.any(1) & (targets.stop - targets.start > 1))[:, None]
+            kept_alpha = torch.where(inside & ~names_groups, 1.0, alpha)
+            kept_groups = torch.where(group_inside & names_groups, 0.0, groups)
+            divergence = self._divergence(kept_alpha, kept_groups)
+            loss = loss + kl_weight / (len(self.group) if self.kl_per_child else 1) * divergence
+        return loss.masked_fill(targets.stop - targets.start == len(self.group), 0.0)
+
+    def _divergence(self, alpha: Tensor, groups: Tensor) -> Tensor:
+        """Divergence of the grouped Dirichlet from its prior: of the groups, and within each."""
+        within = self._group_sum(alpha)
+        ones = torch.ones_like(alpha)
+        of_groups = losses.dirichlet_kl(within + groups, self._group_sum(ones), _row_sum)
+        return of_groups + _row_sum(losses.dirichlet_kl(alpha, ones, self._group_sum))
+
+    def _group_sum(self, values: Tensor) -> Tensor:
+        total = values.new_zeros(len(self.group_start), values.shape[0])
+        return total.index_add(0, self.group, values.T).T
+
+    def _shares(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        leaves, groups = self.evidence(features)
+        total = leaves.sum(1, keepdim=True) + groups.sum(1, keepdim=True)
+        return leaves, groups, total + len(self.group)
+
+
+def _row_sum(values: Tensor) -> Tensor:
+    return values.sum(-1)
+
+
+def _masked_sum(values: Tensor, mask: Tensor) -> Tensor:
+    return (values * mask).sum(1, keepdim=True)
+
+
+def _with_sum(values: Tensor, mask: Tensor) -> Tensor:
+    return torch.cat([values, _masked_sum(values, mask)], dim=1)

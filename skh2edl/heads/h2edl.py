@@ -1,0 +1,187 @@
+"""The head of H2EDL: one Dirichlet opinion on every branching node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..taxonomy.taxonomy import Taxonomy
+from . import losses
+from .base import EvidentialHead
+from .large.blocks import Block
+from .tree_ops import Paths
+
+RISKS = ("squared", "log", "digamma", "none")
+
+
+def supervised_nodes(taxonomy: Taxonomy, label_weight: np.ndarray) -> np.ndarray:
+    """Tell which branching nodes some label passes through; one that ends there decides nothing.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    label_weight : ndarray of shape (n_nodes,)
+        Total weight of the labels at or below each node.
+    """
+    below = label_weight[taxonomy.decision_children]
+    passed: np.ndarray = np.add.reduceat(below, taxonomy.decision_offsets[:-1]) > 0
+    return passed
+
+
+class OpinionTreeHead(EvidentialHead):
+    """One Dirichlet opinion for every branching node (H2EDL).
+
+    Every decision has its own linear output; its evidence is ``e = s * softplus(w . f + b)``, its
+    concentration ``e + W a``.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    n_features : int
+        Length of the feature.
+    base_rate : ndarray of shape (n_decisions,)
+        Base rate a, which sums to 1 at each node.
+    prior_weight : ndarray of shape (n_branching,)
+        Prior weight W of each node.
+    supervised : ndarray of bool of shape (n_branching,)
+        Nodes that some training label passes through; the others report no evidence.
+    risk : {"squared", "log", "digamma", "none"}, default="squared"
+        The EDL risk.
+    leaf_weight : float, default=0.0
+        Weight β of -log P(label).
+    consistency_weight : float, default=0.0
+        Weight γ of the penalty for vacuity that rises down the path.
+    depth_weights : sequence of float, default=None
+        Weight of the decisions of each depth; None means 1.
+    **options
+        As in :class:`EvidentialHead`.
+    """
+
+    is_separable = True
+
+    base_rate: Tensor
+    prior_weight: Tensor
+    supervised: Tensor
+    prior: Tensor
+    is_supervised: Tensor
+    depth_weights: Tensor
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy,
+        n_features: int,
+        base_rate: np.ndarray,
+        prior_weight: np.ndarray,
+        supervised: np.ndarray,
+        *,
+        risk: str = "squared",
+        leaf_weight: float = 0.0,
+        consistency_weight: float = 0.0,
+        depth_weights: Sequence[float] | None = None,
+        **options: Any,
+    ) -> None:
+        prior = np.asarray(prior_weight)[taxonomy.decision_nodes] * base_rate
+        super().__init__(taxonomy, n_features, prior, **options)
+        self.register_buffer("base_rate", torch.tensor(base_rate, dtype=torch.float32))
+        self.register_buffer("prior_weight", torch.tensor(prior_weight, dtype=torch.float32))
+        self.register_buffer("supervised", torch.tensor(supervised, dtype=torch.bool))
+        for name in ("prior", "is_supervised"):
+            self.register_buffer(name, None, persistent=False)
+        self._set_decision_buffers()
+        depth_weights = [1.0] * taxonomy.n_levels if depth_weights is None else depth_weights
+        weights = torch.tensor(depth_weights, dtype=torch.float32)[self.segments.node_depth]
+        self.register_buffer("depth_weights", weights, persistent=False)
+        self.risk = risk
+        self.leaf_weight = leaf_weight
+        self.consistency_weight = consistency_weight
+
+    def _set_decision_buffers(self) -> None:
+        """Derive the prior W a and the supervision mask of every decision from those of nodes."""
+        node = self.segments.node
+        self.prior = self.prior_weight.index_select(0, node) * self.base_rate
+        self.is_supervised = self.supervised.index_select(0, node).to(self.base_rate.dtype)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        before = self.base_rate
+        super()._apply(fn, recurse)
+        # In another precision the product is not the same.
+        if self.base_rate is not before:
+            self._set_decision_buffers()
+        return self
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._set_decision_buffers()
+
+    def supervise(self, label_weight: np.ndarray) -> None:
+        """Mark the nodes that further labels pass through as supervised."""
+        passed = torch.from_numpy(supervised_nodes(self.segments.taxonomy, label_weight))
+        self.supervised |= passed.to(self.supervised.device)
+        self._set_decision_buffers()
+
+    def evidence(self, features: Tensor) -> Tensor:
+        """Return the evidence for every decision: (n, n_decisions)."""
+        return self.to_evidence(self.logits(features)) * self.is_supervised
+
+    def log_conditional(self, features: Tensor) -> Tensor:
+        """Return log p of every decision: (n, n_decisions)."""
+        alpha = self.evidence(features) + self.prior
+        return alpha.log() - self.segments.spread(self.segments.node_sum(alpha).log())
+
+    def leaf_log_probability(self, features: Tensor) -> Tensor:
+        """Return log P of each leaf in tree order: (n, n_leaves)."""
+        return self.segments.sum_to_leaves(self.log_conditional(features))
+
+    def shares_of(
+        self, features: Tensor, block: Block, wanted: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the concentrations of some decisions, and the log of their sum at each node."""
+        factor = block.pick(self.is_supervised) * self.log_scale.exp()
+        evidence = self.evidence_function(self.block_logits(features, block, wanted))
+        alpha = evidence.mul_(factor[:, None]).add_(block.pick(self.prior)[:, None])
+        return alpha, block.node_sum(alpha).log_()
+
+    def log_of_shares(self, share: Tensor) -> Tensor:
+        """Return the logs of concentrations, which are overwritten."""
+        return share.log_()
+
+    def loss(self, features: Tensor, paths: Paths, progress: float) -> Tensor:
+        """Return the loss of each sample: path + β leaf + γ consistency.
+
+        Only the nodes on the path to the label enter, so outputs below an ancestor label receive
+        no gradient.
+        """
+        prior = self.prior.index_select(0, paths.decision)
+        # A held-out label may pass through a node that no training label did.
+        supervised = self.is_supervised.index_select(0, paths.decision)
+        alpha = self.to_evidence(self.path_logits(features, paths)) * supervised + prior
+        strength = paths.segment_sum(alpha)
+        probability = alpha / paths.spread(strength)
+
+        surprise = losses.log_risk(alpha, strength, paths.target)
+        if self.risk == "squared":
+            risk = losses.squared_risk(probability, strength, paths.target, paths.segment_sum)
+        elif self.risk == "digamma":
+            risk = losses.digamma_risk(alpha, strength, paths.target)
+        else:
+            risk = surprise if self.risk == "log" else torch.zeros_like(surprise)
+        kl_weight = self.kl_weight_at(progress)
+        if kl_weight > 0:
+            kl = losses.off_target_kl(alpha, prior, paths.is_target, paths.segment_sum)
+            if self.kl_per_child:
+                kl = kl / self.segments.fan_out.index_select(0, paths.node)
+            risk = risk + kl_weight * kl
+        loss = self.depth_weights.index_select(0, paths.node) * risk + self.leaf_weight * surprise
+        if self.consistency_weight > 0:
+            loss = loss + self.consistency_weight * losses.rising_vacuity(
+                probability.index_select(0, paths.target),
+                self.prior_weight.index_select(0, paths.node) / strength,
+                paths.has_previous,
+            )
+        return paths.sample_sum(loss)

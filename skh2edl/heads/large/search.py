@@ -1,0 +1,374 @@
+"""The most probable leaves of a large tree, without reading all of it.
+
+No leaf is more probable than its ancestors, so a node whose probability is below that of the leaves
+found so far hides no better one, and the answer is exact. Nodes are opened for all samples of a
+group at once, because one product with many rows is faster than many with few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from ..tree_ops import TreeSegments
+from .blocks import Block
+
+# Samples that are searched for together: a node is read for all of them if one needs it.
+_GROUP = 64
+# Values that one reading gives: few enough to stay in the cache of a processor, and enough for
+# what each reading costs beside them. Fewer where rows are long, because what one reading finds
+# may spare the next.
+_MAX_VALUES = 2**20
+_MAX_WEIGHTS = 2**24
+_MAX_VALUES_ON_DEVICE = 2**24
+# Decisions to read from which on it pays to look for good leaves first, and for better ones on so
+# many further ways down.
+_SOME_DECISIONS = 512
+_MANY_DECISIONS = 4096
+_WIDE = 16
+# Of many nodes one in so many is looked at to tell whether most may hide a better leaf.
+_EVERY = 16
+# Decisions read when looking ahead that are kept, because most of them are met again.
+_MAX_KEPT = 2**16
+_UNKNOWN = 2**62
+# A product of one row and one sample takes as long as products of one row and so many samples.
+_COST_OF_A_PAIR = 32
+
+# Nodes with their log P: branching positions (m,), and for each sample of the group (m, n).
+_Nodes = tuple[Tensor, Tensor]
+
+
+class SearchableHead(Protocol):
+    """A head that can be asked for the decisions of some nodes alone."""
+
+    segments: TreeSegments
+    linear: nn.Linear
+
+    def shares_of(
+        self, features: Tensor, block: Block, wanted: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return what each of some decisions weighs, and the log of all of a node together.
+
+        Rows of decisions, which may be overwritten, and rows of nodes, with a column for each
+        sample. Where not all nodes are wanted for all samples, the others need not be right.
+        """
+
+    def log_of_shares(self, share: Tensor) -> Tensor:
+        """Return the logs of shares, which may be overwritten."""
+
+
+@torch.inference_mode()
+def search_leaves(
+    head: SearchableHead, features: Tensor, k: int = 1
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Return the k most probable leaves of each sample, best first.
+
+    Equally probable leaves come in tree order, as far as rounding leaves them equal.
+
+    Parameters
+    ----------
+    head : SearchableHead
+        One row of its own for each decision.
+    features : Tensor of shape (n, n_features)
+        What the head reads.
+    k : int, default=1
+        How many; more than there are leaves means all.
+
+    Returns
+    -------
+    leaves : ndarray of int64 of shape (n, k)
+        Positions in tree order.
+    log_probability : ndarray of float64 of shape (n, k)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.heads.softmax import SoftmaxTreeHead
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> leaves, _ = search_leaves(SoftmaxTreeHead(tree, 1), torch.zeros(1, 1))
+    >>> tree.leaves[leaves[0, 0]]
+    'dog'
+    """
+    if not bool(features.isfinite().all()):
+        raise ValueError(
+            "features must be finite, got NaN or infinity in "
+            f"{int((~features.isfinite()).any(1).sum())} of {features.shape[0]} sample(s). "
+            "Look for what made them so, or drop these samples."
+        )
+    k = min(k, head.segments.taxonomy.n_leaves)
+    found = [_Search(head, group, k).run() for group in features.split(_group_size(head))]
+    leaves, log_p = (torch.cat(parts, dim=1).T for parts in zip(*found, strict=True))
+    return leaves.cpu().numpy(), log_p.cpu().double().numpy()
+
+
+def _group_size(head: SearchableHead) -> int:
+    """Return how many samples are read together: fewer where one node alone is large."""
+    largest = int(np.diff(head.segments.taxonomy.decision_offsets).max())
+    return max(1, min(_GROUP, _MAX_VALUES_ON_DEVICE // largest))
+
+
+class _Search:
+    """The best leaves of a group of samples so far: k rows, best first, one column a sample."""
+
+    def __init__(self, head: SearchableHead, features: Tensor, k: int) -> None:
+        self.head, self.features, self.k = head, features, k
+        self.segments, tree = head.segments, head.segments.taxonomy
+        self.n_leaves, self.n_nodes = tree.n_leaves, tree.n_leaves + tree.n_branching
+        n = features.shape[0]
+        at_once = _MAX_VALUES if features.device.type == "cpu" else _MAX_VALUES_ON_DEVICE
+        self.max_rows = max(1, min(at_once // max(1, n), _MAX_WEIGHTS // max(1, features.shape[1])))
+        self.root = (
+            torch.zeros(1, dtype=torch.int64, device=features.device),
+            head.linear.weight.new_zeros(1, n),
+        )
+        # Finite, so that a difference to it is never undefined.
+        self.lowest = torch.finfo(self.root[1].dtype).min
+        self.found = self.root[1].new_full((k, n), self.lowest)
+        self.leaves = self.root[0].new_full((k, n), tree.n_leaves)
+        self.kept = _Kept(head.segments)
+
+    def run(self) -> tuple[Tensor, Tensor]:
+        """Open every node that may hide a better leaf, and return the best leaves and log P."""
+        # Nodes, and what had been found when they were compared with it, if they were.
+        waiting: list[tuple[_Nodes, Tensor | None]] = [(self.root, self.found)]
+        if not self.features.shape[0]:
+            return self.leaves, self.found
+        # The first time finds at least k leaves, one below each of k nodes.
+        ahead = [(_MANY_DECISIONS, self.k + _WIDE), (_SOME_DECISIONS, self.k)]
+        while waiting:
+            nodes, found = waiting.pop()
+            if found is not self.found:
+                nodes = self._hopeful(nodes)
+            while ahead and self._n_decisions(nodes) > ahead[-1][0]:
+                self._look_ahead(nodes, ahead.pop()[1])
+                nodes = self._hopeful(nodes)
+            # Depth first, so that only the siblings of what is being read wait.
+            parts, found = list(self._parts(nodes)), self.found
+            if len(parts) == 1:
+                waiting.append((self._open(nodes), found))
+            else:
+                # Nodes that are few among all of them may be most of a part, and the reverse.
+                waiting += [(part, None) for part in reversed(parts)]
+        self._fill_up()
+        return self.leaves, self.found
+
+    def _look_ahead(self, nodes: _Nodes, width: int) -> None:
+        """Find good leaves: follow the best nodes of each sample down, so many at each step."""
+        nodes = _best_of_each_sample(nodes, width)
+        while nodes[0].numel():
+            parts = (self._open(part, keep=True) for part in self._parts(nodes))
+            below = [_best_of_each_sample(part, width) for part in parts]
+            position, log_p = (torch.cat(parts) for parts in zip(*below, strict=True))
+            nodes = _best_of_each_sample((position, log_p), width)
+
+    def _n_decisions(self, nodes: _Nodes) -> int:
+        return int(self.segments.fan_out.index_select(0, nodes[0]).sum())
+
+    def _parts(self, nodes: _Nodes) -> Iterator[_Nodes]:
+        """Split nodes so that the decisions of a part, but for its last node, are not too many."""
+        fan_out = self.segments.fan_out.index_select(0, nodes[0])
+        part = (fan_out.cumsum(0) - fan_out) // self.max_rows
+        sizes = part.unique_consecutive(return_counts=True)[1].tolist()
+        return zip(*(values.split(sizes) for values in nodes), strict=True)
+
+    def _hopeful(self, nodes: _Nodes) -> _Nodes:
+        """Return the nodes that may hide a leaf as good as the worst one found, for some sample.
+
+        If these are most, return all: nodes without a gap are read without a copy of their rows.
+        """
+        if self._most_seem_hopeful(nodes[1]):
+            return nodes
+        above = self._above(nodes[1]) >= 0
+        return nodes if _most(above) else _select(nodes, above)
+
+    def _above(self, log_p: Tensor) -> Tensor:
+        """Return by how much nodes exceed the worst leaf found, for the sample they do most for."""
+        # A largest difference, because `any` over comparisons takes ten times as long.
+        return (log_p - self.found[-1]).amax(1)
+
+    def _most_seem_hopeful(self, log_p: Tensor) -> bool:
+        """Look at some of many nodes: where most may hide a better leaf, none is left out."""
+        return log_p.shape[0] > _MANY_DECISIONS and _most(self._above(log_p[::_EVERY]) >= 0)
+
+    def _open(self, nodes: _Nodes, keep: bool = False) -> _Nodes:
+        """Read the children of nodes: note the leaves, return the others."""
+        known = self.kept.knows(nodes, self.found[-1])
+        if known is None:
+            return self._read(nodes, keep)
+        old, new = _select(nodes, known), _select(nodes, ~known)
+        block = Block.of(self.segments, old[0])
+        below = [self._sort_out(block, block.add_to_each(self.kept.read(block), old[1]))]
+        if new[0].numel():
+            below.append(self._read(new, keep))
+        position, log_p = (torch.cat(parts) for parts in zip(*below, strict=True))
+        return position, log_p
+
+    def _read(self, nodes: _Nodes, keep: bool) -> _Nodes:
+        block = Block.of(self.segments, nodes[0])
+        wanted = self._few_wanted(nodes, block)
+        share, total = self.head.shares_of(self.features, block, wanted)
+        if not keep:
+            block, share = self._without_poor_leaves(nodes, block, share, total)
+        # Not the way above less the total first: leaves that are alike have to stay alike.
+        log_conditional = block.add_to_each(self.head.log_of_shares(share), total, sign=-1)
+        if wanted is not None:
+            log_conditional.masked_fill_(~block.spread(wanted), -torch.inf)
+        if keep:
+            self.kept.keep(block, log_conditional.clone())
+        return self._sort_out(block, block.add_to_each(log_conditional, nodes[1]))
+
+    def _few_wanted(self, nodes: _Nodes, block: Block) -> Tensor | None:
+        """Tell for which samples the nodes matter, if it pays to read them for these alone."""
+        if block.contiguous is not None:
+            return None
+        wanted = nodes[1] >= self.found[-1]
+        few = _COST_OF_A_PAIR * int(wanted.count_nonzero()) < wanted.numel()
+        return wanted if few else None
+
+    def _without_poor_leaves(
+        self, nodes: _Nodes, block: Block, share: Tensor, total: Tensor
+    ) -> tuple[Block, Tensor]:
+        """Leave out nodes whose best decision is no better than what was found.
+
+        Where most decisions end at leaves, which is where most of a large tree is, this spares
+        working on each of them.
+        """
+        child = block.pick(self.segments.below)
+        is_leaf = child < self.n_leaves
+        if not _most(is_leaf):
+            return block, share
+        best = self.head.log_of_shares(block.node_max(share)).sub_(total).add_(nodes[1])
+        above = best.sub_(self.found[-1]).amax(1)
+        # Of leaves that are equally probable the first ones count; any may be below a node.
+        first = child.masked_fill(~is_leaf, 0).min()
+        counts = above >= 0 if bool(first < self.leaves[-1].max()) else above > 0
+        if _most(counts):
+            return block, share
+        block, rows = block.of_nodes(counts)
+        return block, share.index_select(0, rows)
+
+    def _sort_out(self, block: Block, log_p: Tensor) -> _Nodes:
+        """Note the leaves among the decisions, return the other nodes."""
+        child = block.pick(self.segments.below)
+        is_leaf = child < self.n_leaves
+        if not bool(is_leaf.any()) and self._most_seem_hopeful(log_p):
+            return self.n_nodes - 1 - child, log_p
+        above = self._above(log_p)
+        is_hopeful = above >= 0
+        # Of leaves that are equally probable the first ones count.
+        may_count = (above > 0) | (is_hopeful & (child < self.leaves[-1].max()))
+        self._note(*_select((child, log_p), may_count & is_leaf))
+        goes_on = ~is_leaf if _most(is_hopeful) else is_hopeful & ~is_leaf
+        child, log_p = _select((child, log_p), goes_on)
+        return self.n_nodes - 1 - child, log_p
+
+    def _note(self, leaf: Tensor, log_p: Tensor) -> None:
+        """Keep the k best leaves of each sample."""
+        if not leaf.numel():
+            return
+        worst, column = self.found[-1], leaf[:, None]
+        better = (log_p > worst) | ((log_p == worst) & (column < self.leaves[-1]))
+        some = better.any(1).nonzero().squeeze(1)
+        if not some.numel():
+            return
+        # In tree order, which a stable sort leaves to equally probable ones.
+        leaf, order = leaf[some].sort()
+        some = some[order]
+        log_p = log_p[some].masked_fill_(~better[some], self.lowest)
+        log_p, order = log_p.sort(dim=0, descending=True, stable=True)
+        log_p, leaves = log_p[: self.k], leaf[order[: self.k]]
+        leaves = leaves.masked_fill_(log_p == self.lowest, self.n_leaves)
+        # The best of them among those found before.
+        leaves, order = torch.cat([self.leaves, leaves]).sort(dim=0, stable=True)
+        log_p = torch.cat([self.found, log_p]).gather(0, order)
+        # A leaf found when looking ahead is met again.
+        log_p[1:].masked_fill_(leaves[1:] == leaves[:-1], self.lowest)
+        log_p, order = log_p.sort(dim=0, descending=True, stable=True)
+        self.found, self.leaves = log_p[: self.k], leaves.gather(0, order[: self.k])
+
+    def _fill_up(self) -> None:
+        """Name the first of the impossible leaves where fewer than k are possible."""
+        for sample in (self.found[-1] == self.lowest).nonzero().flatten().tolist():
+            n_possible = int((self.found[:, sample] > self.lowest).sum())
+            first = torch.arange(self.k, device=self.leaves.device)
+            rest = first[~torch.isin(first, self.leaves[:n_possible, sample])]
+            self.leaves[n_possible:, sample] = rest[: self.k - n_possible]
+            self.found[n_possible:, sample] = -torch.inf
+
+
+class _Kept:
+    """What was read of some nodes for the samples of a group, -inf for samples not read."""
+
+    def __init__(self, segments: TreeSegments) -> None:
+        self.segments = segments
+        # From the number of a node's decision to its row; the same for all decisions of the node.
+        self.shift: Tensor | None = None
+        self.rows: list[Tensor] = []
+        self.n_rows = 0
+
+    def keep(self, block: Block, log_conditional: Tensor) -> None:
+        """Keep log p of the decisions of nodes."""
+        n_rows = log_conditional.shape[0]
+        if self.n_rows + n_rows > _MAX_KEPT:
+            return
+        if self.shift is None:
+            self.shift = torch.full_like(self.segments.first_decision, _UNKNOWN)
+        row = torch.arange(self.n_rows, self.n_rows + n_rows, device=block.node.device)
+        self.shift[block.spread(block.node)] = row - block.decision
+        self.rows.append(log_conditional)
+        self.n_rows += n_rows
+
+    def knows(self, nodes: _Nodes, worst: Tensor) -> Tensor | None:
+        """Tell which nodes are known for all samples for which they are not below a worst log P.
+
+        None means that they are too few to be told apart.
+        """
+        if self.shift is None:
+            return None
+        shift = self.shift.index_select(0, nodes[0])
+        known = shift < _UNKNOWN
+        if 2 * int(known.count_nonzero()) <= known.numel():
+            return None
+        first = self.segments.first_decision.index_select(0, nodes[0]) + shift
+        first_row = self._pick(first.masked_fill_(~known, 0))
+        known &= ~((nodes[1] >= worst) & (first_row == -torch.inf)).any(1)
+        return known if 2 * int(known.count_nonzero()) > known.numel() else None
+
+    def read(self, block: Block) -> Tensor:
+        """Return log p of the decisions of known nodes."""
+        assert self.shift is not None
+        shift = block.spread(self.shift.index_select(0, block.node))
+        return self._pick(block.decision + shift)
+
+    def _pick(self, rows: Tensor) -> Tensor:
+        if len(self.rows) > 1:
+            self.rows = [torch.cat(self.rows)]
+        return self.rows[0].index_select(0, rows)
+
+
+def _most(mask: Tensor) -> bool:
+    return 4 * int(mask.count_nonzero()) > 3 * mask.numel()
+
+
+def _select(nodes: _Nodes, mask: Tensor) -> _Nodes:
+    """Return the marked rows, without a copy if that is all."""
+    rows = mask.nonzero().squeeze(1)
+    if rows.shape == mask.shape:
+        return nodes
+    return nodes[0].index_select(0, rows), nodes[1].index_select(0, rows)
+
+
+def _best_of_each_sample(nodes: _Nodes, width: int) -> _Nodes:
+    """Return the best nodes of each sample; for the others they are impossible."""
+    position, log_p = nodes
+    if position.shape[0] <= width:
+        return nodes
+    best, place = log_p.topk(width, dim=0)
+    log_p = torch.full_like(log_p, -torch.inf).scatter(0, place, best)
+    return _select((position, log_p), log_p.amax(1) > -torch.inf)

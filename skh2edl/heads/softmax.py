@@ -1,0 +1,273 @@
+"""Softmax heads: Flat-CE, Hier-CE, HXE and soft labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..taxonomy.taxonomy import Taxonomy
+from .base import LeafRanges, TreeHead
+from .large.blocks import Block
+from .tree_ops import Paths
+
+
+class SoftmaxHead(TreeHead):
+    """One softmax over the leaves (Flat-CE).
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    n_features : int
+        Length of the feature.
+    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+        What an ancestor label teaches: the sum of its leaves' probabilities, a uniform target
+        over its leaves, or nothing.
+    """
+
+    def __init__(
+        self, taxonomy: Taxonomy, n_features: int, partial_labels: str = "marginal"
+    ) -> None:
+        super().__init__(taxonomy, n_features, taxonomy.n_leaves)
+        self.partial_labels = partial_labels
+
+    def leaf_log_probability(self, features: Tensor) -> Tensor:
+        """Return log P of each leaf in tree order: (n, n_leaves)."""
+        return self.logits(features).log_softmax(-1)
+
+    def prepare(self, targets: npt.ArrayLike) -> LeafRanges:
+        """Turn target nodes into ranges of leaves."""
+        return LeafRanges.of(self.segments.taxonomy, targets)
+
+    def loss(self, features: Tensor, targets: LeafRanges, progress: float) -> Tensor:
+        """Return the loss of each sample."""
+        log_leaves = self.leaf_log_probability(features)
+
+        def log_sum(inside: Tensor) -> Tensor:
+            return log_leaves[targets.partial].masked_fill(~inside, -torch.inf).logsumexp(1)
+
+        return label_cost(log_leaves, targets, self.partial_labels, log_sum)
+
+
+def label_cost(
+    leaf_scores: Tensor,
+    targets: LeafRanges,
+    partial_labels: str,
+    score_as_one: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """Return minus the score of each label, an ancestor read as `partial_labels` says.
+
+    Parameters
+    ----------
+    leaf_scores : Tensor of shape (n, n_leaves)
+        What a label that is this leaf scores.
+    targets : LeafRanges
+        The labels.
+    partial_labels : {"marginal", "soft", "drop"}
+        Score an ancestor as one, as the mean of its leaves, or not at all.
+    score_as_one : callable
+        From the mask of their leaves to the scores of the partial labels.
+    """
+    cost = -leaf_scores.gather(1, targets.start[:, None]).squeeze(1)
+    if targets.partial.numel() == 0:
+        return cost
+    inside = targets.inside(leaf_scores.shape[1])[targets.partial]
+    if partial_labels == "marginal":
+        value = -score_as_one(inside)
+    elif partial_labels == "soft":
+        value = -(leaf_scores[targets.partial] * inside).sum(1) / inside.sum(1)
+    else:
+        value = torch.zeros_like(cost[targets.partial])
+    # The root says nothing, whichever way ancestors are read.
+    return cost.index_copy(0, targets.partial, value.masked_fill(targets.decision < 0, 0.0))
+
+
+class SoftmaxTreeHead(TreeHead):
+    """One softmax for every branching node (Hier-CE).
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    n_features : int
+        Length of the feature.
+    """
+
+    is_separable = True
+
+    def __init__(self, taxonomy: Taxonomy, n_features: int) -> None:
+        super().__init__(taxonomy, n_features, taxonomy.n_decisions)
+
+    def leaf_log_probability(self, features: Tensor) -> Tensor:
+        """Return log P of each leaf in tree order: (n, n_leaves)."""
+        return self.segments.sum_to_leaves(self.segments.log_softmax(self.logits(features)))
+
+    def shares_of(
+        self, features: Tensor, block: Block, wanted: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return what each of some decisions weighs, and the log of all of a node together."""
+        return block.log_shares(self.block_logits(features, block, wanted))
+
+    def log_of_shares(self, share: Tensor) -> Tensor:
+        """Return the shares, which are logs already."""
+        return share
+
+    def loss(self, features: Tensor, paths: Paths, progress: float) -> Tensor:
+        """Return the loss of each sample."""
+        log_conditional = paths.log_softmax(self.path_logits(features, paths))
+        return -paths.sample_sum(log_conditional.index_select(0, paths.target))
+
+
+class HXEHead(SoftmaxHead):
+    """Hierarchical cross-entropy (HXE; Bertinetto et al. 2020).
+
+    The loss is the sum of ``-exp(-a depth) log p(child | parent)`` over the decisions on the way
+    to the label, with conditional probabilities from sums of leaves and the depth of the node that
+    decides. A "marginal" ancestor label stops the sum at the ancestor.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    n_features : int
+        Length of the feature.
+    depth_decay : float, default=0.1
+        The rate a; 0 gives cross-entropy.
+    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+        What an ancestor label teaches.
+    """
+
+    decision_weight: Tensor
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy,
+        n_features: int,
+        *,
+        depth_decay: float = 0.1,
+        partial_labels: str = "marginal",
+    ) -> None:
+        super().__init__(taxonomy, n_features, partial_labels)
+        depth = self.segments.node_depth[self.segments.node]
+        weight = (-depth_decay * depth.double()).exp().float()
+        self.register_buffer("decision_weight", weight, persistent=False)
+
+    def loss(self, features: Tensor, targets: LeafRanges, progress: float) -> Tensor:
+        """Return the loss of each sample."""
+        sums = self.segments.log_sum_below(self.logits(features))
+        weighted = self.decision_weight * self.segments.log_softmax(sums)
+        along = self.segments.sum_along_paths(weighted)
+
+        def stop_there(inside: Tensor) -> Tensor:
+            return along[targets.partial, targets.decision.clamp(min=0)]
+
+        leaf_scores = along[:, self.segments.leaf_decision]
+        return label_cost(leaf_scores, targets, self.partial_labels, stop_there)
+
+
+@dataclass(frozen=True)
+class SoftTargets:
+    """Targets of :class:`SoftLabelHead`: a distribution over leaves for each different label.
+
+    Attributes
+    ----------
+    distribution : Tensor of shape (n_different, n_leaves)
+        Target distributions.
+    row : Tensor of shape (n,)
+        Which of them is each sample's.
+    ranges : LeafRanges
+        The labels.
+    """
+
+    distribution: Tensor
+    row: Tensor
+    ranges: LeafRanges
+
+    def to(self, device: torch.device) -> SoftTargets:
+        """Return the same on another device, copied without waiting."""
+        distribution = self.distribution.to(device, non_blocking=True)
+        row = self.row.to(device, non_blocking=True)
+        return SoftTargets(distribution, row, self.ranges.to(device))
+
+
+class SoftLabelHead(SoftmaxHead):
+    """Cross-entropy against labels softened by the tree (Bertinetto et al. 2020).
+
+    The target is ``q(leaf) ∝ exp(-b h / H)``, with h the height of the lowest common ancestor of
+    leaf and label and H that of the tree. For an ancestor label, "soft" takes this target as it
+    is, nearly uniform inside for a large b; "marginal" adds up both q and p inside.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    n_features : int
+        Length of the feature.
+    sharpness : float, default=10.0
+        The rate b; a large one gives cross-entropy.
+    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+        What an ancestor label teaches.
+    """
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy,
+        n_features: int,
+        *,
+        sharpness: float = 10.0,
+        partial_labels: str = "marginal",
+    ) -> None:
+        super().__init__(taxonomy, n_features, partial_labels)
+        self.sharpness = sharpness
+
+    def prepare(self, targets: npt.ArrayLike) -> SoftTargets:  # type: ignore[override]
+        """Turn target nodes into distributions over leaves."""
+        taxonomy = self.segments.taxonomy
+        nodes, row = np.unique(np.asarray(targets, dtype=np.int64), return_inverse=True)
+        rate = self.sharpness / int(taxonomy.heights[0])
+        distribution = np.empty((nodes.size, taxonomy.n_leaves))
+        for target, node in zip(distribution, taxonomy.last_of_chain[nodes].tolist(), strict=True):
+            _fill_with_kinship(taxonomy, node, rate, target)
+        return SoftTargets(
+            torch.from_numpy(distribution).to(self.linear.weight.dtype),
+            torch.from_numpy(row),
+            LeafRanges.of(taxonomy, targets),
+        )
+
+    def loss(self, features: Tensor, targets: SoftTargets, progress: float) -> Tensor:  # type: ignore[override]
+        """Return the loss of each sample."""
+        log_leaves = self.leaf_log_probability(features)
+        q = targets.distribution[targets.row]
+        loss = -(q * log_leaves).sum(1)
+        partial, ranges = targets.ranges.partial, targets.ranges
+        if partial.numel() == 0:
+            return loss
+        value = loss[partial]
+        if self.partial_labels == "marginal":
+            inside = ranges.inside(q.shape[1])[partial]
+            log_inside = log_leaves[partial].masked_fill(~inside, -math.inf).logsumexp(1)
+            outside = (q[partial] * log_leaves[partial]).masked_fill(inside, 0.0).sum(1)
+            value = -(q[partial] * inside).sum(1) * log_inside - outside
+        elif self.partial_labels == "drop":
+            value = torch.zeros_like(value)
+        return loss.index_copy(0, partial, value.masked_fill(ranges.decision < 0, 0.0))
+
+
+def _fill_with_kinship(
+    taxonomy: Taxonomy, node: int, rate: float, target: npt.NDArray[np.float64]
+) -> None:
+    """Write ``q ∝ exp(-rate · height of the lowest common ancestor with the node)``."""
+    lowest = int(taxonomy.heights[node])
+    low = high = int(taxonomy.leaf_start[node])
+    while node >= 0:
+        start, stop = int(taxonomy.leaf_start[node]), int(taxonomy.leaf_stop[node])
+        value = math.exp(-rate * (int(taxonomy.heights[node]) - lowest))
+        target[start:low] = target[high:stop] = value
+        low, high, node = start, stop, int(taxonomy.parents[node])
+    target /= target.sum()

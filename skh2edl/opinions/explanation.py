@@ -1,0 +1,232 @@
+"""One opinion in plain sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..taxonomy.taxonomy import Taxonomy
+
+Row = npt.NDArray[np.float64]
+
+_MOST_NAMES = 3
+# Two decimals are shown, so less than this would be shown as nothing.
+_VISIBLE = 0.005
+
+
+class OpinionRow(NamedTuple):
+    """The numbers of one sample.
+
+    Attributes
+    ----------
+    reach : ndarray of shape (n_decisions,)
+        Belief that arrives at each decision's child.
+    stops : ndarray of shape (n_branching,)
+        Belief that stops at each branching node.
+    probability : ndarray of shape (n_leaves,)
+        Probability of each leaf.
+    """
+
+    reach: Row
+    stops: Row
+    probability: Row
+
+
+def explain(tree: Taxonomy, row: OpinionRow) -> str:
+    """Say how far the evidence carries and what it would choose between.
+
+    Parameters
+    ----------
+    tree : Taxonomy
+        The tree.
+    row : OpinionRow
+        The opinion on one sample.
+
+    Returns
+    -------
+    text : str
+        A few sentences, whatever the size of the tree.
+    """
+    if not row.reach.any():
+        return (
+            f"There is no evidence: all of the belief stays at {_place(tree, _top(tree))}. "
+            "Made to choose a leaf, it could only follow the base rates."
+        )
+    node, belief = _follow(tree, row.reach)
+    sentences = [_how_far(tree, node, belief)]
+    if tree.n_children[node]:
+        sentences.append(_what_remains(tree, row, node, belief))
+    # Once most of the belief has arrived, what it is divided between says more.
+    if not tree.n_children[node] or belief < 0.9:
+        sentences += _elsewhere(tree, row, node, belief)
+    if tree.n_children[node]:
+        sentences.append(_forced_choice(tree, row))
+    if row.stops.sum() >= _VISIBLE:
+        sentences.append(
+            "Belief that stops is not committed further; it is not a probability of error."
+        )
+    return " ".join(sentences)
+
+
+def _top(tree: Taxonomy) -> int:
+    """Return the first node that takes a decision."""
+    return int(tree.branching_nodes[0])
+
+
+def _follow(tree: Taxonomy, reach: Row) -> tuple[int, float]:
+    """Go down as long as one child holds more than half of all belief."""
+    node, belief = _top(tree), 1.0
+    while tree.n_children[node]:
+        decisions = _decisions(tree, node)
+        best = decisions.start + int(np.argmax(reach[decisions]))
+        if reach[best] <= 0.5:
+            break
+        node, belief = int(tree.last_of_chain[tree.decision_children[best]]), float(reach[best])
+    return node, belief
+
+
+def _how_far(tree: Taxonomy, node: int, belief: float) -> str:
+    if node == _top(tree):
+        return f"The evidence does not carry below {_place(tree, node)}."
+    way = "all the way to" if not tree.n_children[node] else "to"
+    return f"The evidence carries {way} {_place(tree, node)} (belief {_share(belief)})."
+
+
+def _what_remains(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> str:
+    """Say what the evidence is divided between at the node where it stops."""
+    decisions = _decisions(tree, node)
+    reach = row.reach[decisions]
+    stops = float(row.stops[_branching(tree, node)])
+    order = np.argsort(-reach, kind="stable")
+    best = reach[order[0]]
+    names = [_step(tree, decisions.start + int(child)) for child in order[:_MOST_NAMES]]
+    rivals = int(np.count_nonzero(reach >= max(best / 2, np.finfo(float).tiny)))
+    tail = f"{_share(stops)} of the belief stops at {_name(tree, node)}."
+    if stops >= belief / 2:
+        lean = ""
+        if best >= _VISIBLE and best - reach[order[1]] >= _VISIBLE:
+            lean = f", leaning to {names[0]} (belief {_share(best)})"
+        return f"Between {_list(names, reach.size)} it cannot decide{lean}: {tail}"
+    if rivals == 1:
+        return f"It leans to {names[0]} (belief {_share(best)}); {tail}"
+    shown = [
+        f"{name} (belief {_share(reach[child])})"
+        for name, child in zip(names[:rivals], order, strict=False)
+    ]
+    return f"It is divided between {_list(shown, rivals)}; {tail}"
+
+
+def _elsewhere(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> list[str]:
+    """Say where the belief is that did not arrive at the node."""
+    above = []
+    rivals: list[int] = []
+    decision = int(tree.last_decision[node])
+    while decision >= 0:
+        above.append(int(tree.decision_nodes[decision]))
+        beside = _decisions(tree, int(tree.branching_nodes[above[-1]]))
+        rivals += (other for other in range(beside.start, beside.stop) if other != decision)
+        decision = int(tree.parent_decision[decision])
+    higher = sorted(above, key=lambda branching: -row.stops[branching])
+    parts = [
+        f"{_share(row.stops[branching])} stops at "
+        f"{_place(tree, int(tree.branching_nodes[branching]))}"
+        for branching in higher[:2]
+        if row.stops[branching] >= _VISIBLE
+    ]
+    against = 1 - belief - float(row.stops[above].sum())
+    if against >= _VISIBLE:
+        parts.append(_rival(tree, row, max(rivals, key=row.reach.__getitem__), against))
+    return [f"Of the other belief, {_list(parts, len(parts))}."] if parts else []
+
+
+def _rival(tree: Taxonomy, row: OpinionRow, rival: int, against: float) -> str:
+    """Name the strongest rival, unless the belief in it would be shown as nothing."""
+    belief = float(row.reach[rival])
+    if against - belief < _VISIBLE and belief >= _VISIBLE:
+        # Its own belief, as in a table beside it: with the rest it may round to more.
+        return f"{_share(belief)} speaks for {_step(tree, rival)}"
+    lead = f", first of all {_step(tree, rival)} ({_share(belief)})" if belief >= _VISIBLE else ""
+    return f"{_share(against)} speaks for something else{lead}"
+
+
+def _forced_choice(tree: Taxonomy, row: OpinionRow) -> str:
+    order = np.argsort(-row.probability, kind="stable")[: _MOST_NAMES + 1]
+    first, second = int(order[0]), int(order[1])
+    best = float(row.probability[first])
+    tied = np.flatnonzero(row.probability >= best * (1 - 1e-6))
+    if tied.size > 1:
+        names = [str(tree.leaves[leaf]) for leaf in tied[:_MOST_NAMES].tolist()]
+        return (
+            f"Made to choose a leaf, it has no favourite: {_list(names, tied.size)} are equally "
+            f"probable ({_share(best)} each)."
+        )
+    belief = float(row.reach[tree.last_decision[tree.leaf_nodes[first]]])
+    source = ", most of it from the base rates" if belief < best / 2 else ""
+    next_best = _share(row.probability[second])
+    before = f"before {tree.leaves[second]} ({next_best})"
+    if next_best == _share(best):
+        before = f"hardly before {tree.leaves[second]} (nearly the same)"
+    return (
+        f"Made to choose a leaf, it would take {tree.leaves[first]} (probability {_share(best)}"
+        f"{source}) {before}."
+    )
+
+
+def _decisions(tree: Taxonomy, node: int) -> slice:
+    branching = _branching(tree, node)
+    start, stop = tree.decision_offsets[branching : branching + 2].tolist()
+    return slice(start, stop)
+
+
+def _branching(tree: Taxonomy, node: int) -> int:
+    return int(np.searchsorted(tree.branching_nodes, node))
+
+
+def _place(tree: Taxonomy, node: int) -> str:
+    """Write the way to a node; the names of a chain that repeat are written once."""
+    path = []
+    while node > 0:
+        path.append(str(tree.names[node]))
+        node = int(tree.parents[node])
+    return _join(path[::-1]) if path else str(tree.root_name)
+
+
+def _name(tree: Taxonomy, node: int) -> str:
+    return str(tree.names[node] if node else tree.root_name)
+
+
+def _step(tree: Taxonomy, decision: int) -> str:
+    """Write a child with the chain below it, where there is one."""
+    node = int(tree.decision_children[decision])
+    names = [str(tree.names[node])]
+    while tree.n_children[node] == 1:
+        node = int(tree.first_child[node])
+        names.append(str(tree.names[node]))
+    return _join(names)
+
+
+def _join(names: Sequence[str]) -> str:
+    kept = [name for name, before in zip(names, [None, *names], strict=False) if name != before]
+    if len(kept) > 6:  # a long chain of ranks
+        kept = [*kept[:2], "...", *kept[-3:]]
+    return " > ".join(kept)
+
+
+def _list(parts: Sequence[str], count: int) -> str:
+    """Write "a, b and c" or "a, b, c and 4 more"."""
+    shown = list(parts[:_MOST_NAMES])
+    if count > len(shown):
+        shown.append(f"{count - len(shown)} more")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _share(value: float) -> str:
+    """Write a share with two decimals, never rounding something to nothing or to all."""
+    if value <= 0 or value >= 1:
+        return f"{min(max(value, 0), 1):.0f}"
+    if value < _VISIBLE:
+        return "less than 0.01"
+    return f"{value:.2f}" if value < 1 - _VISIBLE else "over 0.99"

@@ -1,0 +1,5 @@
+"""The taxonomy: a rooted tree of named concepts, held as flat arrays."""
+
+from .taxonomy import Taxonomy
+
+__all__ = ["Taxonomy"]

@@ -1,0 +1,1 @@
+"""Train a network end to end, or a head on fixed features."""

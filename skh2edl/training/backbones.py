@@ -1,0 +1,547 @@
+"""Backbones through timm: by name, with weights, frozen or not, and their parameter groups."""
+
+import difflib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..images import ImageLoader
+from ..utils.randomness import isolated_rng
+
+__all__ = ["Backbone", "create_backbone", "extract_features", "parameter_groups"]
+
+SAFE_SUFFIXES = (".safetensors",)
+TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".ckpt", ".tar")
+
+# Where training scripts put the weights, in the order of preference of timm.
+_WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model", "model_state_dict", "net")
+_PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.")
+
+_AUTOCAST = {
+    "32-true": None,
+    "bf16-mixed": torch.bfloat16,
+    "16-mixed": torch.float16,
+}
+
+
+class Backbone(nn.Module):
+    """A timm model without classifier that takes pixels; made by `create_backbone`.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A timm model with `num_classes=0`.
+    name : str
+    data_config : mapping
+        As `timm.data.resolve_model_data_config` gives it.
+    n_features : int
+    channels_last : bool, default=True
+
+    Attributes
+    ----------
+    frozen : bool
+        Whether the model stays in evaluation mode, without gradients.
+    """
+
+    mean: torch.Tensor
+    std: torch.Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        name: str,
+        data_config: Mapping[str, Any],
+        n_features: int,
+        channels_last: bool = True,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.name = name
+        self.data_config = dict(data_config)
+        self.n_features = n_features
+        self.channels_last = channels_last
+        self.frozen = False
+        # Not in the state dict: they belong to the configuration, which is stored beside it.
+        for key in ("mean", "std"):
+            value = torch.tensor(data_config[key], dtype=torch.float32).view(1, -1, 1, 1)
+            self.register_buffer(key, value * 255, persistent=False)
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width of the images."""
+        height, width = self.data_config["input_size"][-2:]
+        return height, width
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Give the features (n, n_features) of uint8 pixels, or of normalised floats."""
+        if not images.is_floating_point():
+            images = (images.float() - self.mean) / self.std
+        if self.channels_last:
+            images = images.contiguous(memory_format=torch.channels_last)
+        return self.model(images)
+
+    def train(self, mode: bool = True) -> "Backbone":
+        """Set the mode; a frozen model stays in evaluation mode (batch statistics too)."""
+        super().train(mode)
+        if self.frozen:
+            self.model.eval()
+        return self
+
+    def freeze(self, frozen: bool = True) -> "Backbone":
+        """Keep all parameters and batch statistics as they are, or let them learn again."""
+        self.frozen = frozen
+        self.model.requires_grad_(not frozen)
+        return self.train(self.training)
+
+
+def create_backbone(
+    name: str,
+    weights: str | os.PathLike | None = "pretrained",
+    *,
+    image_size: int | tuple[int, int] | None = None,
+    crop_pct: float | None = None,
+    mean: tuple[float, float, float] | None = None,
+    std: tuple[float, float, float] | None = None,
+    seed: int = 0,
+    channels_last: bool = True,
+    n_features: int | None = None,
+    **options: Any,
+) -> Backbone:
+    """Create a timm model by name, without its classifier.
+
+    Parameters
+    ----------
+    name : str
+        As in `timm.list_models()`, with a tag if wanted ("resnet50.a1_in1k").
+    weights : "pretrained", path or None, default="pretrained"
+        "pretrained" lets timm download; a `.safetensors` or `.pth` file is read without running
+        anything in it; None starts at random.
+    image_size : int or (height, width), default=None
+        None takes the size the weights were trained for.
+    crop_pct : float, default=None
+        Share of the short side that the central crop keeps. None takes timm's value at timm's
+        size, and 1 (the whole side) at any other.
+    mean, std : tuple of 3 floats, default=None
+        Normalisation of pixels in 0..1. None takes that of the weights.
+    seed : int, default=0
+        For the random start; the global generators stay untouched.
+    channels_last : bool, default=True
+        Memory format of weights and images; faster for convolutions.
+    n_features : int, default=None
+        Length of the features, where it is known. None runs one image to find out.
+    **options
+        For `timm.create_model`, for example `drop_path_rate=0.1`.
+
+    Returns
+    -------
+    backbone : Backbone
+
+    Examples
+    --------
+    >>> backbone = create_backbone("test_resnet", weights=None, image_size=32)
+    >>> backbone.n_features, backbone.image_size
+    (96, (32, 32))
+    >>> backbone(torch.zeros(2, 3, 32, 32, dtype=torch.uint8)).shape
+    torch.Size([2, 96])
+    """
+    size = None if image_size is None else _as_pair(image_size)
+    config = _pretrained_config(name)
+    if size is not None and config.get("fixed_input_size"):
+        options = {"img_size": size, **options}
+    with isolated_rng(seed):
+        model = _build(name, weights == "pretrained", options)
+        if weights is not None and weights != "pretrained":
+            load_weights(model, weights)
+        data = _data_config(model, size, crop_pct, mean, std)
+        if channels_last:
+            model = model.to(memory_format=torch.channels_last)
+        if n_features is None:
+            n_features = _count_features(model, name, data["input_size"])
+    return Backbone(model, name, data, n_features, channels_last)
+
+
+def _as_pair(image_size: int | tuple[int, int]) -> tuple[int, int]:
+    pair = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
+    if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
+        raise ValueError(
+            f"image_size must be a positive integer or (height, width), got {image_size!r}."
+        )
+    return pair  # type: ignore[return-value]
+
+
+def _pretrained_config(name: str) -> dict[str, Any]:
+    import timm
+
+    if not isinstance(name, str) or not timm.is_model(name):
+        known = timm.list_models()
+        near = difflib.get_close_matches(str(name).split(".")[0], known, n=5, cutoff=0.5)
+        hint = f"Near spellings: {', '.join(near)}." if near else ""
+        raise ValueError(
+            f"backbone={name!r} is not a model of timm. {hint} timm.list_models() gives all names."
+        )
+    try:
+        config = timm.get_pretrained_cfg(name)
+    except RuntimeError as error:
+        architecture = name.split(".")[0]
+        tags = timm.list_models(f"{architecture}.*", pretrained=True)
+        raise ValueError(
+            f"backbone={name!r} has a tag that timm does not know. Known: {', '.join(tags[:5])}. "
+            f"{architecture!r} alone takes the default."
+        ) from error
+    return config.to_dict() if config is not None else {}
+
+
+def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
+    import timm
+
+    if not pretrained:
+        return timm.create_model(name, pretrained=False, num_classes=0, **options)
+    remedy = "pass weights='path/to/file.safetensors' (or .pth), or weights=None for a random start"
+    if not timm.is_model_pretrained(name):
+        raise ValueError(f"timm offers no pretrained weights for backbone={name!r}; {remedy}.")
+    try:
+        return timm.create_model(name, pretrained=True, num_classes=0, **options)
+    except Exception as error:  # the hub's client raises errors of several libraries
+        raise OSError(
+            f"timm could not load the pretrained weights of {name!r} "
+            f"({type(error).__name__}: {_first_line(error)}). Without a connection, {remedy}."
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0]
+
+
+def _data_config(
+    model: nn.Module,
+    size: tuple[int, int] | None,
+    crop_pct: float | None,
+    mean: tuple[float, ...] | None,
+    std: tuple[float, ...] | None,
+) -> dict[str, Any]:
+    from timm.data.config import resolve_model_data_config
+
+    data = dict(resolve_model_data_config(model))
+    if size is not None and size != tuple(data["input_size"][-2:]):
+        # timm itself evaluates whole images when it leaves the training size (test_crop_pct).
+        data |= {"input_size": (3, *size), "crop_pct": 1.0}
+    given = {"crop_pct": crop_pct, "mean": mean, "std": std}
+    return data | {key: value for key, value in given.items() if value is not None}
+
+
+def _count_features(model: nn.Module, name: str, input_size: tuple[int, int, int]) -> int:
+    """Run one image: attributes of timm models do not always tell, nor which sizes they take."""
+    training = model.training
+    try:
+        with torch.inference_mode():
+            shape = model.eval()(torch.zeros(1, *input_size)).shape
+    except (AssertionError, RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"backbone={name!r} cannot take images of {input_size[1]} x {input_size[2]} pixels "
+            f"({_first_line(error)}). Choose another image_size."
+        ) from error
+    finally:
+        model.train(training)
+    if len(shape) != 2:
+        raise ValueError(
+            f"backbone={name!r} gives features of shape {tuple(shape)} for one image, and a head "
+            "needs (1, n_features). Choose a model with global pooling."
+        )
+    return int(shape[1])
+
+
+# ------------------------------------------------------------------------------------ weights
+
+
+def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
+    """Load a weight file into a timm model without classifier, strictly.
+
+    Wrappers such as ``{"state_dict": ...}`` and prefixes such as ``"module."`` are taken off, the
+    classifier is left out, and half precision becomes float32.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A timm model with `num_classes=0`.
+    path : path
+        A `.safetensors` file, or a `.pth` file, which is read with `weights_only=True`.
+
+    Examples
+    --------
+    >>> load_weights(nn.Linear(2, 2), "missing.safetensors")
+    Traceback (most recent call last):
+    FileNotFoundError: weights='missing.safetensors' is neither "pretrained", None nor a file.
+    """
+    state = _read_state(Path(path))
+    expected = model.state_dict()
+    state = _without_classifier(state, expected, model)
+    if _differences(state, expected):
+        # Released files of some families need timm's own renaming and resizing.
+        convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
+        if convert is not None:
+            try:
+                converted = _without_classifier(dict(convert(state, model)), expected, model)
+            except (KeyError, RuntimeError, TypeError, ValueError, AttributeError):
+                converted = state
+            if not _differences(converted, expected):
+                state = converted
+    problems = _differences(state, expected)
+    if problems:
+        raise ValueError(
+            f"weights={os.fspath(path)!r} does not fit the backbone in {len(problems)} place(s), "
+            f"first {'; '.join(problems[:5])}. Choose the backbone these weights were made for."
+        )
+    broken = [key for key, value in state.items() if not torch.isfinite(value).all()]
+    if broken:
+        raise ValueError(
+            f"weights={os.fspath(path)!r} holds NaN or infinity in {len(broken)} tensor(s), "
+            f"first {broken[:5]}. Get an undamaged file."
+        )
+    model.load_state_dict({**expected, **state})
+
+
+def _read_state(path: Path) -> dict[str, torch.Tensor]:
+    shown = repr(os.fspath(path))
+    if not path.is_file():
+        raise FileNotFoundError(f'weights={shown} is neither "pretrained", None nor a file.')
+    if path.suffix in SAFE_SUFFIXES:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            content: Any = load_file(path)
+        except SafetensorError as error:
+            raise ValueError(
+                f"weights={shown} is not a valid safetensors file ({error}). Get it again."
+            ) from error
+    elif path.suffix in TORCH_SUFFIXES:
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # damaged archives raise nearly anything
+            raise ValueError(
+                f"weights={shown} cannot be read as plain tensors, and nothing else is unpickled "
+                f"({_first_line(error)}). Save model.state_dict() alone, best as .safetensors."
+            ) from error
+    else:
+        raise ValueError(
+            f"weights={shown} has the suffix {path.suffix!r}; "
+            f"use one of {', '.join(SAFE_SUFFIXES + TORCH_SUFFIXES)}."
+        )
+    return _unwrap(content, shown)
+
+
+def _unwrap(content: Any, shown: str) -> dict[str, torch.Tensor]:
+    for _ in range(4):  # bounded: a file can hold a mapping that contains itself
+        if isinstance(content, Mapping):
+            content = next(
+                (content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)),
+                content,
+            )
+    tensors = (
+        {key: value for key, value in content.items() if isinstance(value, torch.Tensor)}
+        if isinstance(content, Mapping)
+        else {}
+    )
+    if not tensors:
+        raise ValueError(f"weights={shown} holds no named tensors. Save model.state_dict().")
+    prefix = next((p for p in _PREFIXES if all(key.startswith(p) for key in tensors)), None)
+    while prefix is not None:
+        tensors = {key.removeprefix(prefix): value for key, value in tensors.items()}
+        prefix = next((p for p in _PREFIXES if all(key.startswith(p) for key in tensors)), None)
+    return {
+        key: value.float() if value.is_floating_point() else value for key, value in tensors.items()
+    }
+
+
+def _without_classifier(
+    state: dict[str, torch.Tensor], expected: Mapping[str, torch.Tensor], model: nn.Module
+) -> dict[str, torch.Tensor]:
+    names = getattr(model, "default_cfg", {}).get("classifier") or ()
+    names = (names,) if isinstance(names, str) else names
+    return {
+        key: value
+        for key, value in state.items()
+        if key in expected or not any(key.startswith(f"{name}.") for name in names)
+    }
+
+
+def _differences(
+    state: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]
+) -> list[str]:
+    """Describe every key that keeps `state` from being loaded."""
+    shapes = [
+        f"{key} is {tuple(state[key].shape)} in the file and {tuple(value.shape)} in the model"
+        for key, value in expected.items()
+        if key in state and state[key].shape != value.shape
+    ]
+    # A counter that no output depends on; converted files leave it out.
+    missing = [
+        f"{key} is missing in the file"
+        for key in expected
+        if key not in state and not key.endswith("num_batches_tracked")
+    ]
+    unknown = [f"{key} is unknown to the model" for key in state if key not in expected]
+    return shapes + missing + unknown
+
+
+# ----------------------------------------------------------------------------------- training
+
+
+class _WithHead:
+    """The backbone with a head where timm expects the classifier, as timm's grouping reads it."""
+
+    def __init__(self, backbone: Backbone, head: nn.Module) -> None:
+        model: Any = backbone.model
+        named: Any = head
+        self.pretrained_cfg = getattr(model, "pretrained_cfg", {})
+        if hasattr(model, "group_matcher"):
+            self.group_matcher = model.group_matcher
+        classifier = self.pretrained_cfg.get("classifier") or "head"
+        place = classifier if isinstance(classifier, str) else classifier[0]
+        self._parameters = [
+            *model.named_parameters(),
+            *((f"{place}.{name}", parameter) for name, parameter in head.named_parameters()),
+        ]
+        self.no_decay: set[str] = set()
+        if hasattr(model, "no_weight_decay"):
+            self.no_decay |= set(model.no_weight_decay())
+        if hasattr(head, "no_weight_decay"):
+            self.no_decay |= {f"{place}.{name}" for name in named.no_weight_decay()}
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        return iter(self._parameters)
+
+
+def parameter_groups(
+    backbone: Backbone,
+    head: nn.Module,
+    *,
+    weight_decay: float = 0.05,
+    layer_decay: float | None = None,
+    backbone_lr_scale: float = 1.0,
+) -> list[dict[str, Any]]:
+    """Group parameters for an optimiser as timm does, the head in the classifier's place.
+
+    Biases and normalisations get no weight decay. Frozen parameters are left out.
+
+    Parameters
+    ----------
+    backbone : Backbone
+    head : nn.Module
+        May name parameters to spare in a method `no_weight_decay`.
+    weight_decay : float, default=0.05
+    layer_decay : float, default=None
+        Each layer below the head learns at this times the rate of the layer above it.
+    backbone_lr_scale : float, default=1.0
+        Learning rate of the backbone over that of the head.
+
+    Returns
+    -------
+    groups : list of dict
+        With "params", "weight_decay" and "lr_scale", which timm's schedulers multiply with the
+        learning rate.
+
+    Examples
+    --------
+    >>> backbone = create_backbone("test_resnet", weights=None, image_size=32)
+    >>> groups = parameter_groups(backbone, nn.Linear(96, 3), backbone_lr_scale=0.1)
+    >>> sorted({(group["lr_scale"], group["weight_decay"]) for group in groups})
+    [(0.1, 0.0), (0.1, 0.05), (1.0, 0.0), (1.0, 0.05)]
+    """
+    from timm import optim as timm_optim
+
+    optim: Any = timm_optim  # timm marks no name of it as exported
+    view: Any = _WithHead(backbone, head)
+    if layer_decay is None:
+        groups = optim.param_groups_weight_decay(
+            view, weight_decay=weight_decay, no_weight_decay_list=view.no_decay
+        )
+    else:
+        groups = optim.param_groups_layer_decay(
+            view,
+            weight_decay=weight_decay,
+            no_weight_decay_list=view.no_decay,
+            layer_decay=layer_decay,
+        )
+    own = {id(parameter) for parameter in head.parameters()}
+    result = []
+    for group in groups:
+        rate = group.get("lr_scale", 1.0)
+        for of_head in (False, True):
+            members = [p for p in group["params"] if (id(p) in own) == of_head]
+            if members:
+                scale = rate if of_head else rate * backbone_lr_scale
+                result.append({**group, "params": members, "lr_scale": scale})
+    return result
+
+
+def extract_features(
+    backbone: Backbone,
+    loader: ImageLoader,
+    *,
+    device: str | torch.device = "cpu",
+    precision: str = "32-true",
+    verbose: int = 0,
+) -> np.ndarray:
+    """Run the backbone over all images in evaluation mode.
+
+    Parameters
+    ----------
+    backbone : Backbone
+        Is moved to the device and put back into its mode.
+    loader : ImageLoader
+    device : str or torch.device, default="cpu"
+    precision : {"32-true", "bf16-mixed", "16-mixed"}, default="32-true"
+    verbose : int, default=0
+        A progress bar when above 0.
+
+    Returns
+    -------
+    features : ndarray of shape (n_images, n_features), float32
+        A row of NaN for each image that the loader skipped.
+
+    Examples
+    --------
+    >>> from skh2edl.images import image_source, make_loader, make_transform
+    >>> backbone = create_backbone("test_resnet", weights=None, image_size=32)
+    >>> source = image_source(np.zeros((3, 32, 32, 3), dtype=np.uint8))
+    >>> loader = make_loader(source, make_transform(backbone.data_config))
+    >>> extract_features(backbone, loader).shape
+    (3, 96)
+    """
+    from tqdm.auto import tqdm
+
+    if precision not in _AUTOCAST:
+        raise ValueError(f"precision must be one of {list(_AUTOCAST)}, got {precision!r}.")
+    device = torch.device(device)
+    dtype = _AUTOCAST[precision]
+    features = np.full((loader.n_samples, backbone.n_features), np.nan, dtype=np.float32)
+    training = backbone.training
+    backbone.to(device).eval()
+    try:
+        with (
+            torch.inference_mode(),
+            torch.autocast(device.type, dtype=dtype, enabled=dtype is not None),
+            tqdm(total=loader.n_samples, unit="image", disable=verbose <= 0) as bar,
+        ):
+            for images, positions in loader:
+                output = backbone(images.to(device, non_blocking=True)).float().cpu().numpy()
+                broken = positions[~np.isfinite(output).all(axis=1)].tolist()
+                if broken:
+                    source = loader.dataset.source  # type: ignore[attr-defined]
+                    raise ValueError(
+                        f"The backbone gives NaN or infinity for {len(broken)} image(s) of a "
+                        f"batch, first {', '.join(source.describe(i) for i in broken[:5])}. "
+                        'Check the weights, or use precision="32-true".'
+                    )
+                features[positions.numpy()] = output
+                bar.update(len(positions))
+    finally:
+        backbone.train(training)
+    return features

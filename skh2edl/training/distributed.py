@@ -1,0 +1,301 @@
+"""Several processes of one fit: who starts them, what they must agree on, what they gather."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+# How long a process waits for one that hangs; one that dies is noticed at once. It must be longer
+# than what another may do meanwhile, such as reading the data in its own run of a script.
+TIMEOUT = timedelta(minutes=30)
+
+# Strategies that start new processes which know nothing but the function they run.
+SPAWNED = ("ddp_spawn", "ddp_notebook")
+
+_UNKNOWN = (
+    "A new process cannot be told what to do ({}). A scorer in selection= must be importable from "
+    "a module, not defined in a notebook or as a lambda."
+)
+
+
+class LostProcessError(RuntimeError):
+    """Another process of the same fit has ended or does not answer."""
+
+
+def make_fabric(
+    accelerator: str, devices: int | str | list[int], strategy: str, precision: str
+) -> Any:
+    """Return a Lightning Fabric whose processes all run.
+
+    Parameters
+    ----------
+    accelerator, devices, strategy, precision : str or int
+        As in Lightning Fabric; the strategy is "auto" or a form of "ddp". From a script, "ddp"
+        runs the script once more for each further device; under ``torchrun`` it joins the
+        processes that are there.
+
+    Returns
+    -------
+    fabric : lightning_fabric.Fabric
+        Launched.
+    """
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies.ddp import DDPStrategy
+    from lightning_fabric.strategies.single_device import SingleDeviceStrategy
+
+    plan: Any = strategy
+    if strategy == "ddp":
+        plan = DDPStrategy(timeout=TIMEOUT)
+    elif strategy == "ddp_find_unused_parameters_true":
+        plan = DDPStrategy(timeout=TIMEOUT, find_unused_parameters=True)
+    elif strategy != "auto":
+        raise ValueError(
+            f"strategy={strategy!r} is not supported. Use 'auto', 'ddp' (a script, or torchrun), "
+            "'ddp_spawn' or 'ddp_notebook'."
+        )
+    fabric = Fabric(
+        accelerator=accelerator,
+        devices=devices,
+        strategy=plan,
+        num_nodes=_n_machines() if strategy != "auto" else 1,
+        precision=precision,  # type: ignore[arg-type]
+    )
+    if not isinstance(fabric.strategy, (DDPStrategy, SingleDeviceStrategy)):
+        raise ValueError(
+            f"strategy='auto' is {type(fabric.strategy).__name__} with accelerator={accelerator!r} "
+            f"and devices={devices!r}, which is not supported. Use devices=1 or strategy='ddp'."
+        )
+    if fabric.strategy.launcher is not None:
+        fabric.launch()
+        n_running = torch.distributed.get_world_size()
+        if n_running != fabric.world_size:
+            raise ValueError(
+                f"devices={devices!r} asks for {fabric.world_size} processes, and an earlier fit "
+                f"has started {n_running}. Keep to that number in one run of a script."
+            )
+    return fabric
+
+
+def _n_machines() -> int:
+    """Read from what torchrun says how many machines take part; 1 without it."""
+    everywhere = int(os.environ.get("WORLD_SIZE", 1))
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", everywhere))
+    return max(1, everywhere // max(1, here))
+
+
+def spawn(
+    n_processes: int, function: Callable[..., dict[str, Any]], *arguments: Any
+) -> dict[str, Any]:
+    """Run a function in new processes and return what the first one returned.
+
+    Fabric would start them too, but from a notebook only as forks, which cannot use a GPU that the
+    notebook has used already.
+
+    Parameters
+    ----------
+    n_processes : int
+        How many to start; this process waits for them.
+    function : callable
+        Importable; it is called with `arguments` in each process, where "ddp" joins the others.
+    *arguments
+        Copied to each process.
+
+    Returns
+    -------
+    result : dict
+        Tensors and plain values.
+    """
+    from torch import multiprocessing
+    from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
+
+    with tempfile.TemporaryDirectory(prefix="skh2edl-") as name:
+        folder = Path(name)
+        try:
+            # Written once for all of them, and tensors by value: shared ones would be overwritten.
+            (folder / "work").write_bytes(pickle.dumps((function, arguments)))
+        except (AttributeError, TypeError, pickle.PicklingError) as error:
+            raise ValueError(_UNKNOWN.format(error)) from error
+        try:
+            multiprocessing.spawn(  # type: ignore[attr-defined]
+                _run, args=(name, n_processes, _free_port()), nprocs=n_processes
+            )
+        except ProcessRaisedException as error:
+            raise _first_error(folder, n_processes) or error from error
+        except ProcessExitedException as error:
+            ending = f"exit code {error.exit_code}"
+            if error.signal_name:
+                ending = f"the signal {error.signal_name}"
+            raise LostProcessError(
+                f"Process {error.error_index} of {n_processes} ended with {ending}, and so did the "
+                "fit. Look for a lack of memory first. A checkpoint of the epoch before, if there "
+                "is one, is intact: the same call resumes from it."
+            ) from error
+        result: dict[str, Any] = torch.load(folder / "result", weights_only=True)
+        return result
+
+
+def _run(rank: int, folder: str, n_processes: int, port: int) -> None:
+    """Be one of the processes."""
+    # As if another launcher had started it: Fabric then starts none.
+    for left_over in ("TORCHELASTIC_RUN_ID", "RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"):
+        os.environ.pop(left_over, None)
+    os.environ |= {
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(n_processes),
+        "WORLD_SIZE": str(n_processes),
+        "NODE_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    try:
+        try:
+            function, arguments = pickle.loads((Path(folder) / "work").read_bytes())
+        except AttributeError as error:  # defined in a notebook
+            raise ValueError(_UNKNOWN.format(error)) from error
+        result = function(*arguments)
+        if rank == 0:
+            torch.save(result, Path(folder) / "result")
+    except Exception as error:
+        _keep_error(error, Path(folder) / f"error-{rank}")
+        raise
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def _keep_error(error: Exception, path: Path) -> None:
+    try:
+        content = pickle.dumps(error)
+        pickle.loads(content)  # some exceptions can be written and not read
+        path.write_bytes(content)
+    except Exception:
+        return  # its text still arrives with the exception of torch
+
+
+def _first_error(folder: Path, n_processes: int) -> Exception | None:
+    """Return the error that began it: the others only lost a companion."""
+    errors = [
+        pickle.loads(path.read_bytes())
+        for path in (folder / f"error-{rank}" for rank in range(n_processes))
+        if path.exists()
+    ]
+    causes = [error for error in errors if not isinstance(error, LostProcessError)]
+    return next(iter([*causes, *errors]), None)
+
+
+def count_devices(accelerator: str, devices: int | str | list[int]) -> int:
+    """Return how many processes `devices` asks for on one machine.
+
+    Examples
+    --------
+    >>> count_devices("cpu", 2), count_devices("cpu", "auto"), count_devices("gpu", [0, 3])
+    (2, 1, 2)
+    """
+    if isinstance(devices, list):
+        return len(devices)
+    if str(devices).isdecimal():
+        return int(devices)
+    if isinstance(devices, str) and "," in devices:
+        return len([part for part in devices.split(",") if part.strip()])
+    on_gpu = accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
+    return torch.cuda.device_count() if on_gpu else 1
+
+
+def _free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def naming_lost_processes(fabric: Any) -> Iterator[None]:
+    """Say what it means when another process no longer answers."""
+    try:
+        yield
+    except RuntimeError as error:
+        # Gloo and NCCL raise nothing more special than this.
+        text = str(error)
+        lost = ("onnection", "imed out", "imeout", "NCCL", "gloo", "Gloo", "peer", "store")
+        if (
+            fabric.world_size == 1
+            or isinstance(error, LostProcessError)
+            or not any(word in text for word in lost)
+        ):
+            raise
+        raise LostProcessError(
+            f"Process {fabric.global_rank} of {fabric.world_size} lost another process of this fit "
+            f"({text.splitlines()[0][:200]}). That one's own message tells why. A checkpoint of "
+            "the epoch before, if there is one, is intact: the same call resumes from it."
+        ) from error
+
+
+def check_agreement(fabric: Any, parts: dict[str, str]) -> None:
+    """Refuse to train together on different things.
+
+    Parameters
+    ----------
+    fabric : lightning_fabric.Fabric
+        Launched.
+    parts : dict of str to str
+        Hexadecimal hashes, by the name a user knows the thing by.
+    """
+    if fabric.world_size == 1:
+        return
+    numbers = [int(value[:15], 16) for value in parts.values()]
+    everywhere = _gather(fabric, torch.tensor(numbers, device=fabric.device))
+    differ = (everywhere != everywhere[0]).any(dim=0).tolist()
+    differing = [name for name, differs in zip(parts, differ, strict=True) if differs]
+    if differing:
+        raise ValueError(
+            f"The {fabric.world_size} processes of this fit have other {', '.join(differing)}. "
+            "Each runs the same script, so whatever it draws must come from a fixed seed: give "
+            "random_state an integer, and check how X and y are made."
+        )
+
+
+def _gather(fabric: Any, values: torch.Tensor) -> torch.Tensor:
+    everywhere = [torch.empty_like(values) for _ in range(fabric.world_size)]
+    torch.distributed.all_gather(everywhere, values)
+    return torch.stack(everywhere)
+
+
+def gather_rows(fabric: Any, part: npt.NDArray[Any], n_rows: int) -> npt.NDArray[Any]:
+    """Put together the rows of which each process holds every n-th.
+
+    Parameters
+    ----------
+    fabric : lightning_fabric.Fabric
+        Launched.
+    part : ndarray of shape (n_rows_here, n_columns)
+        The rows ``rank::n_processes``; there may be none.
+    n_rows : int
+        Rows of all processes together.
+
+    Returns
+    -------
+    rows : ndarray of shape (n_rows, n_columns)
+        The same in every process.
+    """
+    n_processes = fabric.world_size
+    if n_processes == 1:
+        return part
+    # All must send as much: the last row may be padding.
+    padded = np.zeros((-(-n_rows // n_processes), part.shape[1]), dtype=part.dtype)
+    padded[: len(part)] = part
+    gathered = _gather(fabric, torch.from_numpy(padded).to(fabric.device)).cpu().numpy()
+    # Row i is in process i % n at place i // n.
+    interleaved = gathered.transpose(1, 0, 2).reshape(-1, part.shape[1])
+    rows: npt.NDArray[Any] = np.ascontiguousarray(interleaved[:n_rows])
+    return rows

@@ -1,0 +1,538 @@
+"""The training loop: devices, precision, schedule, selection, checkpoint, resume, history."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import clone
+from torch import Tensor, nn
+
+from ..taxonomy.taxonomy import Taxonomy
+from ..utils.hashing import hash_values, hash_weights
+from ..utils.randomness import epoch_seed, isolated_rng
+from .backbones import parameter_groups
+from .checkpoints import CheckpointFile, copy_state
+from .distributed import (
+    SPAWNED,
+    check_agreement,
+    count_devices,
+    gather_rows,
+    make_fabric,
+    naming_lost_processes,
+    spawn,
+)
+from .network import Boxed, Network
+from .recipe import Hardware, Recipe, resolve_precision
+from .samples import Samples
+from .selection import make_selection
+from .sparse_adamw import RowOptimizer, clip_gradients
+from .sync_batch_norm import Share, naming_batches_of_one, shared_batch_statistics
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that says how one run trains.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        Optimiser, augmentation, selection.
+    hardware : Hardware
+        Where to train.
+    max_epochs, batch_size : int
+        Passes over the data at most, and samples of a step over all processes.
+    learning_rate : float
+        Of AdamW, for the head.
+    seed : int
+        What all randomness of the loop derives from.
+    first_progress, last_progress : float
+        Where the run lies in the annealing of the loss: from 0 to 1 for a whole training.
+    verbose : int
+        0 is silent, 1 shows a bar over the epochs, 2 also one over the batches.
+    """
+
+    recipe: Recipe
+    hardware: Hardware
+    max_epochs: int
+    batch_size: int
+    learning_rate: float
+    seed: int
+    first_progress: float = 0.0
+    last_progress: float = 1.0
+    verbose: int = 0
+
+    def progress(self, epoch: float) -> float:
+        """Return how much of the annealing is done after some epochs, with fractions."""
+        fraction = epoch / self.max_epochs
+        return self.first_progress + fraction * (self.last_progress - self.first_progress)
+
+
+@dataclass
+class Progress:
+    """Where a run stands after some epochs; all of it goes into a checkpoint."""
+
+    epoch: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+    best_epoch: int = -1
+    best_score: float = -np.inf
+    best_weights: dict[str, Any] | None = None
+    stopped: bool = False
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Samples that choose the epoch to keep.
+
+    Parameters
+    ----------
+    samples : Samples
+        The inputs.
+    labels : ndarray of shape (n_samples,)
+        Their labels.
+    selection : str or callable
+        As in `make_selection`.
+    taxonomy : Taxonomy
+        The tree.
+    """
+
+    samples: Samples
+    labels: npt.NDArray[Any]
+    selection: str | Callable[..., float]
+    taxonomy: Taxonomy
+
+    def make_score(self) -> Callable[[npt.NDArray[Any]], float]:
+        """Return what scores log-probabilities of the leaves in tree order."""
+        select = make_selection(self.selection, self.labels, self.taxonomy)
+
+        def score(log_leaves: npt.NDArray[Any]) -> float:
+            readable = ~np.isnan(log_leaves).any(axis=1)
+            proba = np.exp(log_leaves.astype(np.float64))[:, self.taxonomy.leaf_order]
+            proba[~readable] = 1 / proba.shape[1]
+            return float(select(proba))
+
+        return score
+
+
+def identity_of_run(
+    network: Network,
+    samples: Samples,
+    targets: npt.NDArray[np.int64],
+    weights: npt.NDArray[np.float64],
+    held_out: HeldOut | None,
+) -> dict[str, str]:
+    """Hash the data and the start that a run must share with the checkpoint it resumes.
+
+    Parameters
+    ----------
+    network, samples, targets, weights, held_out
+        As in :func:`train`.
+    """
+    validation = "" if held_out is None else held_out.samples.content_hash()
+    return {
+        "data": hash_values(samples.content_hash(), validation),
+        "labels": hash_values(targets, [] if held_out is None else held_out.labels.tolist()),
+        "weights of samples": hash_values(weights),
+        "initial weights": hash_weights(network),
+    }
+
+
+def train(
+    network: Network,
+    samples: Samples,
+    targets: npt.NDArray[np.int64],
+    weights: npt.NDArray[np.float64],
+    plan: Plan,
+    *,
+    held_out: HeldOut | None = None,
+    checkpoint: CheckpointFile | None = None,
+    on_epoch: Callable[[Network, dict[str, float]], bool] | None = None,
+) -> Progress:
+    """Train a network and leave the best (or last) weights in it.
+
+    Parameters
+    ----------
+    network : Network
+        Trained in place; on the CPU before and after.
+    samples : Samples
+        The inputs.
+    targets : ndarray of int64 of shape (n_samples,)
+        Target node of each position.
+    weights : ndarray of shape (n_samples,)
+        Weight of each position.
+    plan : Plan
+        How to train.
+    held_out : HeldOut, default=None
+        What selects the epoch that is kept. None keeps the last epoch.
+    checkpoint : CheckpointFile, default=None
+        Where to go on from, and what to write after each epoch.
+    on_epoch : callable, default=None
+        Called after each epoch with the network and its record, in the first process; True stops
+        training.
+
+    Returns
+    -------
+    progress : Progress
+    """
+    if held_out is not None:
+        held_out.make_score()  # an unknown score is refused before any process starts
+    arguments = network, samples, targets, weights, plan, held_out, checkpoint
+    if plan.hardware.strategy not in SPAWNED:
+        return _train_here(*arguments, on_epoch)
+    if on_epoch is not None:
+        raise ValueError(
+            f"Callbacks cannot follow the processes of strategy={plan.hardware.strategy!r}. Run a "
+            "script with strategy='ddp', or take the callbacks away."
+        )
+    n_processes = count_devices(plan.hardware.accelerator, plan.hardware.devices)
+    result = spawn(n_processes, _train_elsewhere, *arguments)
+    network.load_state_dict(result["network"])
+    network.eval()
+    return Progress(**result["progress"])
+
+
+def _train_elsewhere(
+    network: Network,
+    samples: Samples,
+    targets: npt.NDArray[np.int64],
+    weights: npt.NDArray[np.float64],
+    plan: Plan,
+    held_out: HeldOut | None,
+    checkpoint: CheckpointFile | None,
+) -> dict[str, Any]:
+    """Be one of the processes that another one started, and hand over what was learnt."""
+    joined = replace(plan, hardware=clone(plan.hardware).set_params(strategy="ddp"))
+    progress = _train_here(
+        network, samples, targets, weights, joined, held_out, checkpoint, on_epoch=None
+    )
+    return {"network": network.state_dict(), "progress": vars(progress)}
+
+
+def _train_here(
+    network: Network,
+    samples: Samples,
+    targets: npt.NDArray[np.int64],
+    weights: npt.NDArray[np.float64],
+    plan: Plan,
+    held_out: HeldOut | None,
+    checkpoint: CheckpointFile | None,
+    on_epoch: Callable[[Network, dict[str, float]], bool] | None,
+) -> Progress:
+    """Train in this process, and together with others where the strategy says so."""
+    fabric = make_fabric(
+        plan.hardware.accelerator,
+        plan.hardware.devices,
+        plan.hardware.strategy,
+        resolve_precision(plan.hardware.precision),
+    )
+    with (
+        naming_lost_processes(fabric),
+        shared_batch_statistics(network, fabric.world_size) as share,
+    ):
+        if fabric.world_size > 1:
+            check_agreement(
+                fabric,
+                {
+                    "random_state": hash_values(plan.seed),
+                    "data": samples.content_hash(),
+                    "labels": hash_values(targets),
+                    "weights of samples": hash_values(weights),
+                    "initial weights": hash_weights(network),
+                    "validation data": "0" if held_out is None else held_out.samples.content_hash(),
+                },
+            )
+        run = _Run(fabric, network, samples, targets, weights, plan, held_out, share)
+        progress = run.all_epochs(checkpoint, on_epoch)
+    network.to("cpu").eval()
+    return progress
+
+
+class _Run:
+    """One training run in one process: what its epochs share."""
+
+    def __init__(
+        self,
+        fabric: Any,
+        network: Network,
+        samples: Samples,
+        targets: npt.NDArray[np.int64],
+        weights: npt.NDArray[np.float64],
+        plan: Plan,
+        held_out: HeldOut | None,
+        share: Share,
+    ) -> None:
+        from timm import optim
+        from timm.scheduler.scheduler_factory import create_scheduler_v2
+        from timm.utils.model_ema import ModelEmaV3
+
+        self.fabric, self.network, self.samples, self.plan = fabric, network, samples, plan
+        self.targets, self.weights, self.held_out = targets, weights, held_out
+        self.share = share
+        self.score = None if held_out is None else held_out.make_score()
+        self.loader = samples.training_loader(
+            plan.batch_size, plan.seed, fabric.global_rank, fabric.world_size
+        )
+        self.n_batches = max(len(self.loader), 1)
+        groups = _groups(network, plan)
+        self.by_rows = _is_updated_by_rows(network, plan, fabric.world_size)
+        network.head.sparse_gradient = self.by_rows
+        if self.by_rows:
+            rows = cast(nn.Parameter, network.head.linear.weight)
+            for group in groups:
+                group["params"] = [item for item in group["params"] if item is not rows]
+        self.optimizer: Any = optim.create_optimizer_v2(  # type: ignore[attr-defined]
+            [group for group in groups if group["params"]],
+            opt="adamw",
+            lr=plan.learning_rate,
+            # One pass over the weights instead of ten, on a processor too.
+            fused=fabric.device.type in ("cuda", "cpu"),
+        )
+        if self.by_rows:
+            self.optimizer = RowOptimizer(
+                self.optimizer, rows, lr=plan.learning_rate, weight_decay=plan.recipe.weight_decay
+            )
+        self.scheduler, _ = create_scheduler_v2(
+            self.optimizer,
+            sched="cosine",
+            num_epochs=plan.max_epochs,
+            warmup_epochs=plan.recipe.warmup_epochs,  # type: ignore[arg-type]
+            warmup_lr=0.0,
+            warmup_prefix=True,
+            step_on_epochs=False,
+            updates_per_epoch=self.n_batches,
+        )
+        self.ema = (
+            None
+            if plan.recipe.ema_decay is None
+            else ModelEmaV3(network, decay=plan.recipe.ema_decay)
+        )
+
+    def all_epochs(
+        self,
+        checkpoint: CheckpointFile | None,
+        on_epoch: Callable[[Network, dict[str, float]], bool] | None,
+    ) -> Progress:
+        """Go on from the checkpoint to the end."""
+        fabric, network, plan, ema = self.fabric, self.network, self.plan, self.ema
+        progress = self._resume(checkpoint)
+        wrapped: Any = torch.compile(network) if plan.hardware.compile else network
+        self.module, self.optimizer = fabric.setup(cast(nn.Module, wrapped), self.optimizer)
+        if ema is not None:
+            ema.to(fabric.device)
+        trained = network if ema is None else ema.module
+
+        epochs = range(progress.epoch, 0 if progress.stopped else plan.max_epochs)
+        with _bar(epochs, plan.verbose > 0 and fabric.is_global_zero, "epoch") as bar:
+            for epoch in bar:
+                started = time.perf_counter()
+                with isolated_rng(epoch_seed(plan.seed, epoch, fabric.global_rank)):
+                    batch_losses = self._one_epoch(epoch)
+                self._check_losses(batch_losses, epoch)
+                self._check_weights(epoch)
+                record = {"epoch": epoch, "loss": float(batch_losses.mean())}
+                if self.held_out is not None:
+                    record["val_score"] = self._validate(trained)
+                    if progress.best_weights is None or record["val_score"] > progress.best_score:
+                        progress.best_epoch, progress.best_score = epoch, record["val_score"]
+                        progress.best_weights = copy_state(trained)
+                record |= {"learning_rate": self.optimizer.param_groups[-1]["lr"]}
+                record |= {"seconds": time.perf_counter() - started}
+                progress.history.append(record)
+                progress.epoch = epoch + 1
+                progress.stopped = self._stops(progress, trained, record, on_epoch)
+                if checkpoint is not None:
+                    self._write(checkpoint, progress)
+                bar.set_postfix(
+                    {key: f"{value:.4g}" for key, value in record.items() if key != "epoch"}
+                )
+                if progress.stopped:
+                    break
+
+        if progress.best_weights is not None:
+            network.load_state_dict(progress.best_weights)
+        elif ema is not None:
+            network.load_state_dict(ema.module.state_dict())
+        return progress
+
+    def _one_epoch(self, epoch: int) -> Tensor:
+        """One pass over the data; no value is read back from the device before its end."""
+        fabric, n_batches = self.fabric, self.n_batches
+        self.loader.set_epoch(epoch)
+        batch_losses = []
+        self.module.train()
+        shown = self.plan.verbose > 1 and fabric.is_global_zero
+        for batch, (inputs, positions) in enumerate(_bar(self.loader, shown)):
+            self.scheduler.step_update(epoch * n_batches + batch)
+            rows = positions.numpy()  # NumPy would take a tensor of one element for a number
+            weight = torch.as_tensor(self.weights[rows], dtype=torch.float32)
+            self.share.is_empty = not len(rows)
+            if self.share.is_empty:
+                # Something without weight stands in: not every network takes nothing.
+                inputs = inputs.new_zeros((1, *inputs.shape[1:]))
+                rows, weight = np.zeros(1, dtype=np.int64), torch.zeros(1)
+            prepared = self.network.head.prepare(self.targets[rows]).to(fabric.device)
+            weight = weight.to(fabric.device, non_blocking=True)
+            inputs = inputs.to(fabric.device, non_blocking=True)
+            with naming_batches_of_one(len(self.targets), self.plan.batch_size):
+                progress = self.plan.progress(epoch + batch / n_batches)
+                losses = self.module(inputs, Boxed(prepared), progress)
+            # Over all processes, so that their number does not change the step.
+            total: Any = fabric.all_reduce(weight.sum(), reduce_op="sum")
+            loss = (weight * losses).sum() / total.clamp(min=1e-12)
+            # The strategy takes the mean over the processes, and their sum is wanted.
+            fabric.backward(loss * fabric.world_size)
+            if self.plan.recipe.clip_norm is not None and self.by_rows:
+                clip_gradients(self.module.parameters(), self.plan.recipe.clip_norm)
+            elif self.plan.recipe.clip_norm is not None:
+                fabric.clip_gradients(
+                    self.module,
+                    self.optimizer,
+                    max_norm=self.plan.recipe.clip_norm,
+                    error_if_nonfinite=False,
+                )
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            if self.ema is not None:
+                self.ema.update(self.network, step=epoch * n_batches + batch)
+            batch_losses.append(loss.detach())
+        here = torch.stack(batch_losses) if batch_losses else torch.zeros(1, device=fabric.device)
+        everywhere: Tensor = fabric.all_reduce(here, reduce_op="sum")
+        return everywhere.cpu()
+
+    def _validate(self, trained: Network) -> float:
+        """Score the predictions of all processes, as one process would."""
+        assert self.held_out is not None
+        assert self.score is not None
+        fabric, samples = self.fabric, self.held_out.samples
+        share = samples
+        if fabric.world_size > 1:
+            share = samples.subset(np.arange(fabric.global_rank, len(samples), fabric.world_size))
+        part = share.read(trained, "leaf_log_probability", fabric.device)
+        log_leaves = gather_rows(fabric, part, len(samples))
+        # A scorer of the user's own need not be a pure function: one process asks it.
+        value = self.score(log_leaves) if fabric.is_global_zero else 0.0
+        shared: float = fabric.broadcast(value)
+        return shared
+
+    def _stops(
+        self,
+        progress: Progress,
+        trained: Network,
+        record: dict[str, float],
+        on_epoch: Callable[[Network, dict[str, float]], bool] | None,
+    ) -> bool:
+        asked = False
+        if on_epoch is not None and self.fabric.is_global_zero:
+            asked = bool(on_epoch(trained, record))
+        patience = self.plan.recipe.patience
+        if patience is not None and self.held_out is not None:
+            asked |= record["epoch"] - progress.best_epoch >= patience
+        stops: bool = self.fabric.broadcast(asked)
+        return stops
+
+    def _resume(self, checkpoint: CheckpointFile | None) -> Progress:
+        """Read the checkpoint in one process, since the others may not have the file."""
+        if checkpoint is None:
+            return Progress()
+        saved: Any = None
+        if self.fabric.is_global_zero:
+            try:
+                saved = checkpoint.load()
+            except ValueError as error:
+                saved = str(error)
+        saved = self.fabric.broadcast(saved)
+        if isinstance(saved, str):
+            raise ValueError(saved)
+        if saved is None:
+            return Progress()
+        if ("rows" in saved["optimizer"]) != self.by_rows:
+            raise ValueError(
+                "In a tree as large as this a fit in one process moves single rows, one in several "
+                "processes moves all, and the checkpoint belongs to the other kind: resume it with "
+                "as many devices as it was written with, or give another checkpoint_dir."
+            )
+        self.network.load_state_dict(saved["network"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.fabric.strategy.precision.load_state_dict(saved["precision"])
+        if self.ema is not None:
+            self.ema.module.load_state_dict(saved["ema"])
+        return Progress(**saved["progress"])
+
+    def _write(self, checkpoint: CheckpointFile, progress: Progress) -> None:
+        if self.fabric.is_global_zero:
+            state = {
+                "progress": vars(progress).copy(),
+                "network": copy_state(self.network),
+                "optimizer": self.optimizer.state_dict(),
+                "precision": self.fabric.strategy.precision.state_dict(),
+                "ema": None if self.ema is None else self.ema.module.state_dict(),
+            }
+            checkpoint.save(state)
+        # No process may end well when the file could not be written.
+        self.fabric.barrier()
+
+    def _check_losses(self, batch_losses: Tensor, epoch: int) -> None:
+        broken = torch.nonzero(~torch.isfinite(batch_losses)).flatten().tolist()
+        if not broken:
+            return
+        members = self.loader.batch_sampler.members(broken[0])
+        names = ", ".join(self.samples.describe(position) for position in members[:5])
+        raise FloatingPointError(
+            f"The loss became NaN or infinite in epoch {epoch}, batch {broken[0]}, which begins "
+            f"with {names}. Lower learning_rate, set clip_norm, or check these samples. The "
+            "checkpoint of the epoch before, if there is one, is intact."
+        )
+
+    def _check_weights(self, epoch: int) -> None:
+        """Refuse to keep weights that the last steps of an epoch broke: no loss shows those."""
+        broken = [
+            name
+            for name, value in self.network.state_dict().items()
+            if value.is_floating_point() and not bool(torch.isfinite(value).all())
+        ]
+        if broken:
+            members = self.loader.batch_sampler.members(self.n_batches - 1)
+            names = ", ".join(self.samples.describe(position) for position in members[:5])
+            raise FloatingPointError(
+                f"Weights became NaN or infinite in the last batch of epoch {epoch}, batch "
+                f"{self.n_batches - 1}, which begins with {names}; first in {broken[:3]}. Lower "
+                "learning_rate, set clip_norm, or check these samples. The checkpoint of the epoch "
+                "before, if there is one, is intact."
+            )
+
+
+def _is_updated_by_rows(network: Network, plan: Plan, n_processes: int) -> bool:
+    """Tell whether a step moves only the rows of the head that its samples pass."""
+    return (
+        network.head.is_large
+        # A running mean of all weights touches all rows, and processes exchange whole gradients.
+        and plan.recipe.ema_decay is None
+        and n_processes == 1
+    )
+
+
+def _groups(network: Network, plan: Plan) -> list[dict[str, Any]]:
+    if network.backbone is not None:
+        return parameter_groups(
+            network.backbone,
+            network.head,
+            weight_decay=plan.recipe.weight_decay,
+            layer_decay=plan.recipe.layer_decay,
+            backbone_lr_scale=plan.recipe.backbone_lr_scale,
+        )
+    trained = [parameter for parameter in network.head.parameters() if parameter.requires_grad]
+    return [
+        {"params": [p for p in trained if p.ndim > 1], "weight_decay": plan.recipe.weight_decay},
+        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+
+
+def _bar(items: Any, shown: bool, unit: str = "batch") -> Any:
+    from tqdm.auto import tqdm
+
+    return tqdm(items, disable=not shown, unit=unit, leave=unit == "epoch")

@@ -1,0 +1,153 @@
+"""How a network is trained and where: parameters that most users leave alone, in two objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import torch
+from sklearn.base import BaseEstimator
+
+from ..utils.sklearn_tools import Interval, StrOptions
+
+
+class Recipe(BaseEstimator):
+    """How a network is trained, beside its epochs, batch size and learning rate.
+
+    Its parameters are reachable from a search: ``{"recipe__weight_decay": [0.01, 0.1]}``.
+
+    Parameters
+    ----------
+    weight_decay : float, default=0.05
+        Of AdamW.
+    warmup_epochs : float, default=0.0
+        Epochs over which the learning rate rises, before a cosine takes it to 0.
+    backbone_lr_scale : float, default=0.1
+        Learning rate of the backbone over that of the head.
+    layer_decay : float, default=None
+        Factor of the learning rate from each layer of the backbone to the one below it; None
+        gives all layers one rate.
+    clip_norm : float, default=1.0
+        Largest norm of the gradient; None does not clip.
+    ema_decay : float, default=None
+        Decay of the running mean of the weights, which is then the model; None keeps none.
+    augmentation : str or mapping, default="timm"
+        Of training images: "none", "timm" (random crop and flip), "randaugment", any
+        ``auto_augment`` string of timm, or options of ``timm.data.create_transform``.
+    selection : str or callable, default="balanced_accuracy"
+        Score that chooses the epoch to keep, on the leaves of the validation samples: "accuracy",
+        "balanced_accuracy", "neg_log_loss", "neg_brier_score", "neg_ece", another name of
+        scikit-learn's scorers, or a scorer.
+    patience : int, default=None
+        Epochs without a better score after which training stops; None trains to the end.
+
+    Examples
+    --------
+    >>> from skh2edl import H2EDLClassifier, Recipe
+    >>> clf = H2EDLClassifier(recipe=Recipe(weight_decay=0.01))
+    >>> clf.set_params(recipe__clip_norm=None).recipe
+    Recipe(clip_norm=None, weight_decay=0.01)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "warmup_epochs": [Interval(Real, 0, None, closed="left")],
+        "backbone_lr_scale": [Interval(Real, 0, None, closed="neither")],
+        "layer_decay": [Interval(Real, 0, 1, closed="right"), None],
+        "clip_norm": [Interval(Real, 0, None, closed="neither"), None],
+        "ema_decay": [Interval(Real, 0, 1, closed="neither"), None],
+        "augmentation": [str, dict],
+        "selection": [str, callable],
+        "patience": [Interval(Integral, 1, None, closed="left"), None],
+    }
+
+    def __init__(
+        self,
+        *,
+        weight_decay: float = 0.05,
+        warmup_epochs: float = 0.0,
+        backbone_lr_scale: float = 0.1,
+        layer_decay: float | None = None,
+        clip_norm: float | None = 1.0,
+        ema_decay: float | None = None,
+        augmentation: str | Mapping[str, Any] = "timm",
+        selection: str | Callable[..., float] = "balanced_accuracy",
+        patience: int | None = None,
+    ) -> None:
+        self.weight_decay = weight_decay
+        self.warmup_epochs = warmup_epochs
+        self.backbone_lr_scale = backbone_lr_scale
+        self.layer_decay = layer_decay
+        self.clip_norm = clip_norm
+        self.ema_decay = ema_decay
+        self.augmentation = augmentation
+        self.selection = selection
+        self.patience = patience
+
+
+class Hardware(BaseEstimator):
+    """Where a network is trained, as in Lightning Fabric.
+
+    Parameters
+    ----------
+    accelerator : str, default="auto"
+        "cpu", "gpu", "mps", or the best there is.
+    devices : int, str or list of int, default=1
+        Devices to train on; their number does not change what is learnt.
+    strategy : str, default="auto"
+        Who starts the processes of several devices: a script or ``torchrun`` ("ddp"), or a
+        notebook ("ddp_notebook").
+    precision : {"auto", "32-true", "bf16-mixed", "16-mixed"}, default="auto"
+        Arithmetic of the backbone; "auto" is bfloat16 on a GPU that computes in it.
+    compile : bool, default=False
+        Whether to run the network through ``torch.compile``.
+
+    Examples
+    --------
+    >>> from skh2edl import H2EDLClassifier, Hardware
+    >>> clf = H2EDLClassifier(hardware=Hardware(devices=4, strategy="ddp"))
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "accelerator": [str],
+        "devices": [str, Integral, list],
+        "strategy": [str],
+        "precision": [StrOptions({"auto", "32-true", "bf16-mixed", "16-mixed"})],
+        "compile": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        *,
+        accelerator: str = "auto",
+        devices: int | str | list[int] = 1,
+        strategy: str = "auto",
+        precision: str = "auto",
+        compile: bool = False,
+    ) -> None:
+        self.accelerator = accelerator
+        self.devices = devices
+        self.strategy = strategy
+        self.precision = precision
+        self.compile = compile
+
+
+# Parameter of a classifier -> what None stands for.
+GROUPS: dict[str, type[Recipe] | type[Hardware]] = {"recipe": Recipe, "hardware": Hardware}
+
+
+def resolve_precision(precision: str) -> str:
+    """Choose the precision for "auto": bfloat16 where the hardware computes in it.
+
+    Examples
+    --------
+    >>> resolve_precision("bf16-mixed")
+    'bf16-mixed'
+    """
+    if precision != "auto":
+        return precision
+    # Without native bfloat16 a processor is many times slower with it than without.
+    return (
+        "bf16-mixed" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "32-true"
+    )

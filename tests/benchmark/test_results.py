@@ -1,0 +1,73 @@
+"""The tables in the documentation are what the records give, and no figure was typed."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from skh2edl.benchmark import Experiment, read_records
+
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+STUDIES = RESULTS.parent / "studies"
+PAGES = [RESULTS / f"{name}.md" for name in ("index", "trained", "frozen")]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    subprocess.run(
+        [sys.executable, str(RESULTS / "make.py"), "--tables", str(folder)],
+        check=True,
+        capture_output=True,
+    )
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_committed_tables_are_what_the_committed_records_give(made):
+    committed = {path.name: path.read_bytes() for path in (RESULTS / "tables").iterdir()}
+    assert len(made) > 10
+    assert sorted(committed) == sorted(made)
+    for name, content in made.items():
+        assert committed[name] == content, f"run docs/results/make.py: {name} is out of date"
+
+
+def test_the_pages_show_tables_by_including_them():
+    included = set()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        included |= {name for name in re.findall(r"```{include} tables/(\S+)", text)}
+        # A row of a table with a digit in it would be a typed figure.
+        assert not re.search(r"^\|.*\d.*\|$", text, flags=re.MULTILINE), page.name
+    assert included
+    assert included <= {path.name for path in (RESULTS / "tables").glob("*.md")}
+
+
+@pytest.mark.parametrize("folder", ["trained", "frozen"])
+def test_every_record_is_named_by_its_experiment(folder):
+    paths = sorted((RESULTS / "records" / folder).glob("*.json"))
+    assert paths
+    for path in paths:
+        assert Experiment.from_dict(json.loads(path.read_text())["experiment"]).name == path.stem
+
+
+def test_the_table_of_the_constants_is_what_its_records_give(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; import defaults; "
+        "defaults.TABLE = Path(sys.argv[1]); defaults.write_table()"
+    )
+    made = tmp_path / "table.md"
+    subprocess.run([sys.executable, "-c", code, str(made)], check=True, cwd=STUDIES)
+    assert made.read_bytes() == (STUDIES / "defaults_table.md").read_bytes()
+
+
+@pytest.mark.parametrize("folder", ["trained", "frozen"])
+def test_every_method_has_the_same_choices(folder):
+    grids = {
+        json.dumps(record["experiment"]["grid"])
+        for record in read_records(RESULTS / "records" / folder)
+        if "nothing" not in record["experiment"]["method"]
+    }
+    assert len(grids) == 1

@@ -1,0 +1,148 @@
+"""Calibrate, evaluate and export: what the model has seen is told from what is new to it."""
+
+import json
+
+import numpy as np
+import pytest
+from cli_cases import animals, invoke, make_photos, make_zoo, write_table
+
+from skh2edl import load_model
+from skh2edl.estimators.model_card import read_card
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("zoo")
+    return folder, make_zoo(folder)
+
+
+@pytest.fixture
+def model(zoo, tmp_path):
+    """A copy that a test may change."""
+    path = tmp_path / "model.safetensors"
+    path.write_bytes((zoo[0] / "model.safetensors").read_bytes())
+    return path
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    make_photos(folder)
+    return folder
+
+
+def test_calibrate_sets_the_hedge_from_images_that_are_new_to_the_model(model, tmp_path):
+    before = read_card(model)
+    write_table(tmp_path / "more.csv", animals(100, seed=5) + animals(300)[:1])
+    weights = load_model(model).network_.head.linear.weight
+    result = invoke("calibrate", model, tmp_path / "more.csv")
+    assert result.exit_code == 0, result.output
+    after = read_card(model)
+    seen = int(np.isin(after.trained_on, before.trained_on).all())
+    assert seen == 1
+    assert after.needed.size in (100, 101)
+    assert after.notes["hedge set on"] == f"{after.needed.size} images of more"
+    assert (load_model(model).network_.head.linear.weight == weights).all()
+
+
+def test_calibrate_refuses_what_the_model_was_trained_on(zoo, tmp_path):
+    from skh2edl.cli.data import Columns, read_labelled
+    from skh2edl.cli.fit import _divide
+
+    folder, _ = zoo
+    columns = Columns(labels=("kind", "species"), features=("size", "speed", "ears"))
+    train, _, _ = _divide(read_labelled(folder / "animals.csv", columns), 0.2, 0.1)
+    rows = animals(300)
+    write_table(tmp_path / "t.csv", [rows[int(name.split()[1]) - 2] for name in train.ids])
+    result = invoke("calibrate", folder / "model.safetensors", tmp_path / "t.csv")
+    assert result.exit_code == 1
+    assert f"The model was trained on all {len(train)} samples" in result.stderr
+
+
+def test_evaluate_leaves_out_what_the_model_has_seen(zoo, tmp_path):
+    folder, _ = zoo
+    out, figures = tmp_path / "r.html", tmp_path / "f.json"
+    model = folder / "model.safetensors"
+    result = invoke("evaluate", model, folder / "animals.csv", "-o", out, "--json", figures)
+    assert result.exit_code == 0, result.output
+    n_test = int(read_card(model).notes["kept for evaluation"])
+    assert f"{300 - n_test} of 300 samples were used to fit the model" in result.stderr
+    content = json.loads(figures.read_text(encoding="utf-8"))
+    assert content["n_samples"] == n_test
+    assert content["facts"]["evaluated on"] == f"{n_test} of 300 samples of animals, new to it"
+    assert "Which level can I trust?" in result.stdout
+    assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_evaluate_finds_copies_of_training_images_in_a_test_part(photos, tmp_path):
+    for part in ("train", "test"):
+        for place in ("warm/red", "warm/pink", "green"):
+            folder = tmp_path / "data" / part / place
+            folder.mkdir(parents=True)
+            for index in range(3 if part == "train" else 2):
+                # The test part has the first picture again, under another name, and a new one.
+                number = index if part == "train" else 10 * index
+                source = photos / "data" / place / f"{number}.png"
+                (folder / f"{part}-{index}.png").write_bytes(source.read_bytes())
+    network = ("--backbone", "test_resnet", "--weights", "none", "--image-size", 32)
+    out = tmp_path / "m.safetensors"
+    assert invoke("fit", tmp_path / "data", "-o", out, *network, "--workers", 0).exit_code == 0
+    figures = tmp_path / "f.json"
+    arguments = ("-o", tmp_path / "r.html", "--json", figures, "--workers", 0)
+    result = invoke("evaluate", out, tmp_path / "data", *arguments)
+    assert result.exit_code == 0, result.output
+    problems = {each["kind"]: each for each in json.loads(figures.read_text())["problems"]}
+    assert sorted(problems["seen_in_training"]["names"]) == [
+        "test/green/test-0.png",
+        "test/warm/pink/test-0.png",
+        "test/warm/red/test-0.png",
+    ]
+
+
+def test_evaluate_says_when_there_is_nothing_new(model, tmp_path):
+    from skh2edl.cli.data import Columns, read_labelled
+    from skh2edl.cli.fit import _divide
+
+    write_table(tmp_path / "all.csv", animals(300))
+    columns = Columns(labels=("kind", "species"), features=("size", "speed", "ears"))
+    train, _, _ = _divide(read_labelled(tmp_path / "all.csv", columns), 0.2, 0.1)
+    rows = animals(300)
+    write_table(tmp_path / "t.csv", [rows[int(name.split()[1]) - 2] for name in train.ids])
+    result = invoke("evaluate", model, tmp_path / "t.csv", "-o", tmp_path / "r.html")
+    assert result.exit_code == 1
+    assert f"has seen all {len(train)} samples of t in its fit" in result.stderr
+    result = invoke(
+        "evaluate", model, tmp_path / "t.csv", "-o", tmp_path / "r.html", "--split", "all"
+    )
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--split", "half"), "--split must be test, val, train or all, got 'half'"),
+        (("--split", "val"), "animals has no parts"),
+        (("-o", "r.pdf"), "must end in .html or .htm"),
+        (("--json", "f.txt"), "must end in .json"),
+    ],
+)
+def test_wrong_usage_of_evaluate(zoo, arguments, message):
+    folder, _ = zoo
+    result = invoke("evaluate", folder / "model.safetensors", folder / "animals.csv", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_export_writes_the_model_that_was_named(zoo, tmp_path, monkeypatch):
+    # What is inside is the subject of test_export.py.
+    def export(estimator, path):
+        path.write_text(",".join(estimator.classes_))
+
+    monkeypatch.setattr("skh2edl.estimators.base.export_onnx", export)
+    folder, _ = zoo
+    result = invoke("export", folder / "model.safetensors", tmp_path / "m.onnx")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "m.onnx").read_text() == "lynx,puma,wolf"
+    result = invoke("export", folder / "model.safetensors", tmp_path / "m.pt")
+    assert result.exit_code == 2
+    assert "must end in .onnx" in result.stderr

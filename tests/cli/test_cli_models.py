@@ -1,0 +1,436 @@
+"""From a table or a folder to a model and to answers, and what goes wrong on the way."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from cli_cases import FEATURES, animals, invoke, make_photos, make_zoo, read_csv, write_table
+
+from skh2edl import H2EDLClassifier, Taxonomy, load_model
+from skh2edl.cli import tables
+from skh2edl.cli.parameters import parse_value
+from skh2edl.estimators.model_card import read_card
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("zoo")
+    return folder, make_zoo(folder)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    make_photos(folder)
+    return folder
+
+
+# fit -------------------------------------------------------------------------------------------
+
+
+def test_fit_writes_a_model_that_loads_and_a_card_that_travels_in_it(zoo):
+    folder, result = zoo
+    clf = load_model(folder / "model.safetensors")
+    assert list(clf.taxonomy_.level_names) == ["kind", "species"]
+    assert list(clf.feature_names_in_) == ["size", "speed", "ears"]
+    card = read_card(folder / "model.safetensors")
+    n_train, n_held = int(card.notes["training samples"]), int(card.notes["kept for the hedge"])
+    assert card.trained_on.size == n_train
+    assert card.calibrated_on.size == card.needed.size == n_held
+    assert n_train + n_held + int(card.notes["kept for evaluation"]) == 300
+    assert f"{n_train} to train on, {n_held} to set the hedge" in result.stderr
+    assert "Next: skh2edl evaluate" in result.stderr
+
+
+def test_the_same_command_gives_the_same_model(zoo, tmp_path):
+    folder, _ = zoo
+    again = tmp_path / "again.safetensors"
+    assert invoke("fit", folder / "animals.csv", *FEATURES, "-o", again, "-q").exit_code == 0
+    assert again.read_bytes() == (folder / "model.safetensors").read_bytes()
+
+
+def test_flags_and_a_file_set_parameters_and_flags_go_first(zoo, tmp_path):
+    folder, _ = zoo
+    config = tmp_path / "settings.toml"
+    config.write_text('method = "flat-edl"\nkl_weight = 0.5\nl2 = 0.25\npatience = 3\n')
+    out = tmp_path / "m.safetensors"
+    flags = ("--l2", "0.125", "--max-iter=700", "--weight-decay", "0.2", "--accelerator=cpu")
+    result = invoke("fit", folder / "animals.csv", *FEATURES, "-o", out, "--config", config, *flags)
+    assert result.exit_code == 0, result.output
+    clf = load_model(out)
+    assert type(clf).__name__ == "FlatEDLClassifier"
+    assert (clf.kl_weight, clf.l2, clf.max_iter) == (0.5, 0.125, 700)
+    assert (clf.recipe.weight_decay, clf.recipe.patience) == (0.2, 3)
+
+
+def test_an_interrupted_fit_is_taken_up_by_the_same_command(zoo, tmp_path, monkeypatch):
+    from skh2edl.training.checkpoints import CheckpointFile
+
+    folder, _ = zoo
+    out = tmp_path / "m.safetensors"
+    arguments = ("fit", folder / "animals.csv", *FEATURES, "--solver", "adamw", "--epochs", 4)
+    assert invoke(*arguments, "-o", tmp_path / "whole.safetensors").exit_code == 0
+    arguments += ("-o", out, "--checkpoint-dir", tmp_path / "run")
+    save, epochs = CheckpointFile.save, []
+
+    def stop_after_two(self, state):
+        save(self, state)
+        epochs.append(1)
+        if len(epochs) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(CheckpointFile, "save", stop_after_two)
+    result = invoke(*arguments)
+    assert result.exit_code == 130
+    assert f"The same command goes on from {tmp_path / 'run'}." in result.stderr
+    assert not out.exists()
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.output
+    assert len(epochs) == 4
+    whole, resumed = (
+        load_model(path).network_.head for path in (tmp_path / "whole.safetensors", out)
+    )
+    assert (whole.linear.weight == resumed.linear.weight).all()
+
+
+def test_a_given_split_is_kept(tmp_path):
+    rows = animals(90)
+    parts = ["train"] * 50 + ["val"] * 25 + ["test"] * 15
+    write_table(
+        tmp_path / "t.csv",
+        [[*row, part] for row, part in zip(rows, parts, strict=True)],
+        ("size", "speed", "ears", "kind", "species", "split"),
+    )
+    out = tmp_path / "m.safetensors"
+    result = invoke("fit", tmp_path / "t.csv", *FEATURES, "-o", out)
+    assert "50 to train on, 25 to set the hedge, 15 for evaluate (as the data say)" in result.stderr
+
+
+def test_subjects_are_never_divided(tmp_path):
+    from skh2edl.cli.data import Columns, read_labelled
+    from skh2edl.cli.fit import _divide
+
+    rows = [[*row, f"animal {index // 5}"] for index, row in enumerate(animals(200))]
+    names = ("size", "speed", "ears", "kind", "species", "group")
+    write_table(tmp_path / "t.csv", rows, names)
+    columns = Columns(labels=("kind", "species"), features=("size",))
+    data = read_labelled(tmp_path / "t.csv", columns)
+    train, held, n_test = _divide(data, 0.2, 0.2)
+    assert not set(train.groups) & set(held.groups)
+    assert n_test % 5 == 0
+
+
+def test_every_parameter_is_listed_with_its_default(tmp_path):
+    result = invoke("fit", "--list-parameters", "--method", "hxe")
+    assert result.exit_code == 0
+    assert "--depth-decay" in result.output
+    assert "--kl-weight" not in result.output
+    for flag, default in (("--batch-size", "64"), ("--clip-norm", "1.0"), ("--devices", "1")):
+        (line,) = [line for line in result.output.splitlines() if line.startswith(flag)]
+        assert line.split()[1] == default
+    assert "--recipe" not in result.output
+
+
+@pytest.mark.parametrize("flag", ["--batch-size", "--patience"])
+def test_a_wrong_value_is_named_by_its_flag(zoo, tmp_path, flag):
+    folder, _ = zoo
+    out = tmp_path / "m.safetensors"
+    result = invoke("fit", folder / "animals.csv", *FEATURES, "-o", out, flag, "0")
+    assert result.exit_code != 0
+    assert f"{flag} must be an int in the range [1, inf)" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0.5", 0.5),
+        ("none", None),
+        ("True", True),
+        ("resnet50", "resnet50"),
+        ("1979-05-27", "1979-05-27"),
+    ],
+)
+def test_values_are_read_as_a_person_means_them(text, value):
+    assert parse_value(text) == value
+
+
+USAGE = {
+    "an unknown method": (("--method", "svm"), "--method must be one of h2edl, flat-ce"),
+    "a slip in a flag": (("--epoch", "3"), "No such option: --epoch. Did you mean --epochs"),
+    "a value that is none": (("--l2", "-1"), "--l2 must be"),
+    "a flag without its value": (("--l2",), "--l2 needs a value"),
+    "a second data set": (("more.csv",), "Unexpected argument 'more.csv'"),
+    "a file of another kind": (("-o", "m.pickle"), "must end in .safetensors"),
+    "shares that leave nothing": (("--test-share", "0.6", "--hedge-share", "0.5"), "leave nothing"),
+    "a column that is not there": (("--split-column", "part"), "no column 'part'. It has size"),
+    "no such configuration": (("--config", "none.toml"), "There is no file 'none.toml'"),
+}
+
+
+@pytest.mark.parametrize("case", USAGE)
+def test_wrong_usage_of_fit_is_exit_code_2_with_the_way_out(zoo, tmp_path, case):
+    arguments, message = USAGE[case]
+    out = ("-o", tmp_path / "m.safetensors")
+    result = invoke("fit", zoo[0] / "animals.csv", *FEATURES, *out, *arguments)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_columns_that_cannot_be_guessed_are_asked_for(tmp_path):
+    write_table(tmp_path / "t.csv", [["a.jpg", "x"]], ("photo", "what"))
+    result = invoke("fit", tmp_path / "t.csv")
+    assert result.exit_code == 2
+    assert "Name it with --image-column" in result.stderr
+    result = invoke("fit", tmp_path / "t.csv", "--image-column", "photo")
+    assert result.exit_code == 2
+    assert "--labels family,genus,species. It has photo, what." in result.stderr
+
+
+def test_a_parameter_file_with_an_unknown_name_is_refused(zoo, tmp_path):
+    config = tmp_path / "settings.toml"
+    config.write_text("kl_wieght = 0.5\n")
+    result = invoke("fit", zoo[0] / "animals.csv", *FEATURES, "--config", config)
+    assert result.exit_code == 1
+    assert (
+        "sets 'kl_wieght', which is no parameter of the method. Did you mean kl_weight"
+        in result.stderr
+    )
+
+
+def test_data_that_are_not_there_are_exit_code_1(tmp_path):
+    result = invoke("fit", tmp_path / "nowhere")
+    assert result.exit_code == 1
+    assert "There is no data at" in result.stderr
+
+
+def test_a_cell_that_is_no_number_is_named_by_its_row(tmp_path):
+    rows = animals(30)
+    rows[4][1] = "fast"
+    write_table(tmp_path / "t.csv", rows)
+    result = invoke("fit", tmp_path / "t.csv", *FEATURES)
+    assert result.exit_code == 1
+    assert "row 6: the column 'speed' must hold numbers, got 'fast'" in result.stderr
+
+
+def test_a_label_that_the_taxonomy_does_not_name_is_exit_code_1(zoo, tmp_path):
+    (tmp_path / "tree.txt").write_text("cat/lynx\ncat/puma\n")
+    flags = ("--features", "size", "--labels", "species", "--taxonomy", tmp_path / "tree.txt")
+    result = invoke("fit", zoo[0] / "animals.csv", *flags)
+    assert result.exit_code == 1
+    assert "wolf" in result.stderr
+
+
+# predict ---------------------------------------------------------------------------------------
+
+
+def test_answers_are_those_of_the_classifier(zoo, tmp_path):
+    folder, _ = zoo
+    out = tmp_path / "a.csv"
+    result = invoke("predict", folder / "model.safetensors", folder / "animals.csv", "-o", out)
+    assert result.exit_code == 0, result.output
+    rows = read_csv(out)
+    clf = load_model(folder / "model.safetensors")
+    X = np.array([row[:3] for row in animals(300)], dtype=float)
+    import pandas as pd
+
+    frame = pd.DataFrame(X, columns=["size", "speed", "ears"])
+    opinion = clf.predict_hyper_opinion(frame)
+    assert [row["leaf"] for row in rows] == clf.predict(frame).tolist()
+    assert [row["kind"] for row in rows] == clf.predict_level(frame, "kind").tolist()
+    kind = clf.predict_proba_level(frame, "kind").max(axis=1)
+    assert [float(row["kind_probability"]) for row in rows] == pytest.approx(kind, abs=1e-5)
+    for index, row in enumerate(rows[:40]):
+        one = opinion[index]
+        for column in ("leaf", "kind", "hedged"):
+            belief, plausibility = one.belief(row[column])[0], one.plausibility(row[column])[0]
+            assert float(row[f"{column}_belief"]) == pytest.approx(belief, abs=2e-6)
+            assert float(row[f"{column}_plausibility"]) == pytest.approx(plausibility, abs=2e-6)
+        assert float(row["nonspecificity"]) == pytest.approx(one.nonspecificity[0], abs=2e-6)
+        assert float(row["vacuity_at_root"]) == pytest.approx(one.vacuity[0, 0], abs=2e-6)
+        # A wolf has no decision below its kind.
+        assert (row["vacuity_at_kind"] == "") == (row["leaf"] == "wolf")
+
+
+def test_hedged_answers_are_those_of_the_hedged_classifier(zoo, tmp_path):
+    from sklearn.frozen import FrozenEstimator
+
+    from skh2edl import HedgedClassifier
+
+    folder, _ = zoo
+    out = tmp_path / "a.csv"
+    model = folder / "model.safetensors"
+    assert (
+        invoke("predict", model, folder / "animals.csv", "-o", out, "--promise", 0.9).exit_code == 0
+    )
+    from skh2edl.cli.data import Columns, read_labelled
+    from skh2edl.cli.fit import _divide
+
+    columns = Columns(labels=("kind", "species"), features=("size", "speed", "ears"))
+    data = read_labelled(folder / "animals.csv", columns)
+    _, held, _ = _divide(data, 0.2, 0.1)
+    hedged = HedgedClassifier(FrozenEstimator(load_model(model)), target_accuracy=0.9)
+    hedged.fit(held.X, held.labels)
+    assert [row["hedged"] for row in read_csv(out)] == hedged.predict(data.X).tolist()
+
+
+@pytest.mark.parametrize("ending", [".json", ".jsonl", ".parquet"])
+def test_every_format_holds_the_same(zoo, tmp_path, ending):
+    folder, _ = zoo
+    model, data = folder / "model.safetensors", folder / "animals.csv"
+    assert invoke("predict", model, data, "-o", tmp_path / "a.csv", "-q").exit_code == 0
+    out = tmp_path / f"a{ending}"
+    assert invoke("predict", model, data, "-o", out, "-q").exit_code == 0
+    if ending == ".parquet":
+        found = pyarrow.parquet.read_table(out).to_pylist()
+    elif ending == ".json":
+        found = json.loads(out.read_text(encoding="utf-8"))
+    else:
+        found = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    as_text = [{k: "" if v is None else str(v) for k, v in row.items()} for row in found]
+    assert as_text == read_csv(tmp_path / "a.csv")
+    assert isinstance(found[0]["leaf_probability"], float)
+
+
+def test_a_column_for_every_decision_can_be_asked_for(zoo, tmp_path):
+    folder, _ = zoo
+    out = tmp_path / "a.csv"
+    invoke(
+        "predict",
+        folder / "model.safetensors",
+        folder / "animals.csv",
+        "-o",
+        out,
+        "--all-vacuities",
+    )
+    assert {"vacuity_of_root", "vacuity_of_cat"} <= set(read_csv(out)[0])
+
+
+def test_an_interrupted_run_leaves_no_table_and_is_taken_up_again(zoo, tmp_path, monkeypatch):
+    folder, _ = zoo
+    out = tmp_path / "a.csv"
+    arguments = ("predict", folder / "model.safetensors", folder / "animals.csv", "-o", out)
+    invoke(*arguments)
+    whole = out.read_bytes()
+    out.write_text("an older table")
+    add, calls = tables.Spool.add, []
+
+    def stop_at_the_third(self, rows):
+        calls.append(1)
+        if len(calls) == 3:
+            # Half a row on the disk, as after a power cut.
+            self._file.write('["row 99", ')
+            raise KeyboardInterrupt
+        add(self, rows)
+
+    monkeypatch.setattr(tables.Spool, "add", stop_at_the_third)
+    result = invoke(*arguments)
+    assert result.exit_code == 130
+    assert "128 of 300 are done; the same command goes on from there." in result.stderr
+    assert out.read_text() == "an older table"
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.output
+    assert "Going on after 128 of 300" in result.stderr
+    assert len(calls) == 3 + 3  # 172 rows in blocks of 64
+    assert out.read_bytes() == whole
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_rows_of_another_run_are_not_taken_up(zoo, tmp_path, monkeypatch):
+    folder, _ = zoo
+    out = tmp_path / "a.csv"
+    arguments = ("predict", folder / "model.safetensors", folder / "animals.csv", "-o", out)
+    with monkeypatch.context() as patch:
+        patch.setattr(tables.Spool, "finish", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert invoke(*arguments).exit_code == 130
+    result = invoke(*arguments, "--promise", 0.8)
+    assert result.exit_code == 0
+    assert "Going on" not in result.stderr
+    assert len(read_csv(out)) == 300
+
+
+def test_a_promise_that_the_calibration_cannot_keep_is_refused(zoo, tmp_path):
+    folder, _ = zoo
+    arguments = (folder / "model.safetensors", folder / "animals.csv", "-o", tmp_path / "a.csv")
+    result = invoke("predict", *arguments, "--promise", 0.999)
+    assert result.exit_code == 1
+    n = read_card(folder / "model.safetensors").needed.size
+    assert f"at most {100 * n / (n + 1):.1f} % can be promised, not 99.9 %" in result.stderr
+
+
+def test_a_model_without_a_hedge_answers_without_it_and_says_so(tmp_path):
+    import pandas as pd
+
+    tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["wolf"]})
+    rows = animals(60)
+    X = pd.DataFrame([list(map(float, row[:3])) for row in rows], columns=["size", "speed", "ears"])
+    clf = H2EDLClassifier(tree, backbone=None).fit(X, [row[4] for row in rows])
+    clf.save(tmp_path / "m.safetensors")
+    write_table(tmp_path / "t.csv", rows)
+    out = tmp_path / "a.csv"
+    result = invoke("predict", tmp_path / "m.safetensors", tmp_path / "t.csv", "-o", out)
+    assert result.exit_code == 0
+    assert "skh2edl calibrate sets one" in result.stderr
+    assert "hedged" not in read_csv(out)[0]
+    result = invoke(
+        "predict", tmp_path / "m.safetensors", tmp_path / "t.csv", "-o", out, "--promise", 0.9
+    )
+    assert result.exit_code == 1
+    assert "The model has no hedge" in result.stderr
+
+
+def test_images_of_a_folder_are_found_and_a_damaged_one_is_named(photos, tmp_path):
+    new = tmp_path / "new" / "deep"
+    new.mkdir(parents=True)
+    source = photos / "data" / "green" / "0.png"
+    (new / "good.png").write_bytes(source.read_bytes())
+    (new / "bad.png").write_bytes(b"no picture")
+    (new / ".hidden.png").write_bytes(source.read_bytes())
+    out = tmp_path / "a.csv"
+    arguments = (photos / "model.safetensors", tmp_path / "new", "-o", out, "--workers", 0)
+    result = invoke("predict", *arguments)
+    assert result.exit_code == 0, result.output
+    assert "1 could not be read" in result.stderr
+    bad, good = read_csv(out)
+    assert (Path(bad["image"]).name, bad["leaf"]) == ("bad.png", "")
+    assert "cannot be used as an image: it is in none of the formats" in bad["error"]
+    assert good["error"] == ""
+    assert good["leaf"] in ("red", "pink", "green")
+    out.unlink()
+    result = invoke("predict", *arguments, "--strict")
+    assert result.exit_code == 1
+    assert "bad.png" in result.stderr
+    assert not out.exists()
+
+
+def test_patterns_tables_and_files_are_put_together_without_repeats(photos, tmp_path):
+    data = photos / "data"
+    write_table(data.parent / "list.csv", [["data/green/0.png"], ["data/green/1.png"]], ("image",))
+    out = tmp_path / "a.json"
+    inputs = (str(data / "green" / "1*.png"), data.parent / "list.csv", data / "green" / "0.png")
+    result = invoke("predict", photos / "model.safetensors", *inputs, "-o", out, "--workers", 0)
+    assert result.exit_code == 0, result.output
+    names = [Path(row["image"]).name for row in json.loads(out.read_text())]
+    assert names == ["1.png", "10.png", "11.png", "12.png", "13.png", "0.png"]
+
+
+def test_wrong_usage_of_predict(zoo, tmp_path):
+    model = zoo[0] / "model.safetensors"
+    result = invoke("predict", model, tmp_path / "x.csv", "-o", tmp_path / "a.xlsx")
+    assert result.exit_code == 2
+    assert "must end in .csv or .parquet or .json" in result.stderr
+    result = invoke("predict", model, tmp_path, "-o", tmp_path / "a.csv")
+    assert result.exit_code == 2
+    assert "This model reads columns of numbers, not images" in result.stderr
+    result = invoke("predict", tmp_path / "no.safetensors", tmp_path)
+    assert result.exit_code == 1
+    assert "There is no model file" in result.stderr
+
+
+def test_a_pattern_that_fits_nothing_is_said(photos, tmp_path):
+    result = invoke("predict", photos / "model.safetensors", str(tmp_path / "*.jpg"))
+    assert result.exit_code == 1
+    assert "no image that this pattern fits" in result.stderr

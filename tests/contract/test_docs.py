@@ -1,0 +1,166 @@
+"""What the pages and the README say is so: figures, parameters, names and links."""
+
+import ast
+import importlib
+import inspect
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+import yaml
+
+import skh2edl
+from skh2edl import H2EDLClassifier
+from skh2edl.estimators.h2edl import VARIANTS
+from skh2edl.heads.base import LARGE_TREE
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def page(name):
+    return (DOCS / f"{name}.md").read_text(encoding="utf-8")
+
+
+def pages():
+    ours = [path for path in DOCS.rglob("*.md") if not {"_build", "tables"} & set(path.parts)]
+    return sorted([ROOT / "README.md", *ours])
+
+
+def identify(path):
+    return str(path.relative_to(ROOT))
+
+
+# Figures -----------------------------------------------------------------------------------------
+
+
+def test_the_results_of_the_readme_are_those_of_the_records():
+    script = runpy.run_path(str(DOCS / "write_readme.py"))
+    shown = README.split(script["START"])[1].split(script["END"])[0]
+    assert shown.strip() == script["results"]().strip(), "python docs/write_readme.py"
+
+
+def test_the_readme_shows_both_cross_entropies_beside_ours_raw_and_calibrated():
+    methods = re.findall(r"^\| ([\w, -]+?) \| (?:yes|no) \|", README, flags=re.MULTILINE)
+    assert methods == 2 * ["Flat-CE", "Hier-CE", "H2EDL"]
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 150
+
+
+def test_the_numbers_of_the_concepts_are_those_of_the_pictures():
+    opinion = runpy.run_path(str(DOCS / "draw_concepts.py"))["make_opinion"]()
+    hidden, divided = opinion[1], opinion[2]
+    tree = opinion.taxonomy
+    of_737 = hidden.focal_sets.index(("Boeing", "737"))
+    # 38 of 38 + 2 twice, as the page multiplies.
+    assert hidden.mass[0, of_737] == pytest.approx(0.95 * 0.95)
+    assert hidden.probability("737-800")[0] == pytest.approx(0.975 * 0.975 / 2)
+    assert hidden.belief("737-800")[0] == 0
+    assert hidden.plausibility("737-800")[0] == pytest.approx(1)
+    assert divided.probability("737-800")[0] == pytest.approx(hidden.probability("737-800")[0])
+    assert opinion.depth_profile[0] == pytest.approx(opinion.depth_profile[2])
+    assert tree.n_leaves == 5
+    for number in ("0.95 · 0.95 = 0.90", "0.95 + 0.05/2 = 0.975", "probability of 0.48 each"):
+        assert number in page("concepts").replace("\n", " ")
+
+
+def table(name, heading):
+    """Return the cells of the table on a page whose first column is called `heading`."""
+    block = re.search(rf"^\| {heading} \|.*\n\|[-|]+\n((?:\|.*\n)+)", page(name), re.MULTILINE)
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in block[1].splitlines()]
+
+
+def test_the_page_on_the_method_lists_the_constants_as_they_are():
+    constants = {cells[0].strip("`"): float(cells[1]) for cells in table("method", "parameter")}
+    assert len(constants) <= 6
+    defaults = H2EDLClassifier().get_params()
+    assert constants == {name: defaults[name] for name in constants}
+
+
+def test_the_page_on_the_method_lists_the_variants_as_they_are():
+    rows = table("method", "variant")
+    listed = {name.strip('"'): eval(f"dict({code.strip('`')})") for name, code in rows}
+    assert listed == VARIANTS
+
+
+@pytest.mark.parametrize("name", ["concepts", "how_to", "faq", "index", "displays", "decisions"])
+def test_no_other_page_repeats_a_constant(name):
+    names = "|".join(cells[0].strip("`") for cells in table("method", "parameter"))
+    assert not re.findall(rf"\b(?:{names})`?\s*(?:=|is|of)\s*\d", page(name))
+
+
+def test_the_page_on_the_method_fits_in_an_hour():
+    assert len(page("method").splitlines()) <= 150
+
+
+@pytest.mark.parametrize("name", ["method", "how_to"])
+def test_large_trees_begin_where_the_pages_say(name):
+    assert f"{LARGE_TREE:,} leaves" in page(name)
+
+
+@pytest.mark.parametrize("path", pages(), ids=identify)
+def test_parameters_on_a_page_exist(path):
+    for block in re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL):
+        for node in ast.walk(ast.parse(block)):
+            name = getattr(getattr(node, "func", None), "id", "")
+            if name in skh2edl.__all__:
+                known = set(inspect.signature(getattr(skh2edl, name)).parameters)
+                given = {keyword.arg for keyword in node.keywords if keyword.arg}
+                assert given <= known, name
+
+
+# Names and links ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", pages(), ids=identify)
+def test_code_on_a_page_is_python_and_imports_what_exists(path):
+    for block in re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("skh2edl"):
+                module = importlib.import_module(node.module)
+                missing = [alias.name for alias in node.names if not hasattr(module, alias.name)]
+                assert not missing
+
+
+@pytest.mark.parametrize("path", pages(), ids=identify)
+def test_links_to_files_lead_somewhere(path):
+    text = path.read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text)
+    assert not [link for link in links if not (path.parent / link).exists()]
+    names = re.findall(r"{doc}`(?:[^`<]*<)?([^`>]+)>?`", text)
+    assert not [name for name in names if not list(path.parent.glob(f"{name}.*"))]
+
+
+def test_classes_named_on_our_pages_exist():
+    known = {*skh2edl.__all__}
+    for module in ("datasets", "displays", "metrics", "report", "scorers", "batch"):
+        known |= set(dir(importlib.import_module(f"skh2edl.{module}")))
+    known |= {"FrozenEstimator", "GroupKFold"}
+    ending = "(?:Classifier|Display|Detector|Opinion|Images|Estimator|KFold)"
+    for name in ("quick_start", "concepts", "how_to", "method", "comparison", "faq"):
+        assert set(re.findall(rf"`([A-Z]\w*{ending})\b", page(name))) <= known
+
+
+# Around the docs ---------------------------------------------------------------------------------
+
+
+def test_the_citation_is_of_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == skh2edl.__version__
+    assert citation["license"] == "BSD-3-Clause"
+
+
+def test_ci_builds_the_docs_with_warnings_as_errors():
+    text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert re.search(r'step "docs" sphinx-build -W .*\bdocs ', text)
+
+
+@pytest.mark.parametrize("module", ["batch", "serve"])
+def test_what_these_modules_offer_is_in_the_api_reference(module):
+    text = (DOCS / "api.rst").read_text(encoding="utf-8")
+    listed = set(re.findall(rf"^   {module}\.(\w+)$", text, flags=re.MULTILINE))
+    assert listed == set(importlib.import_module(f"skh2edl.{module}").__all__)

@@ -1,0 +1,179 @@
+"""Every example runs, and shows what it says it shows."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+GALLERY = ROOT / "docs" / "examples"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Return a function that runs an example in an empty folder: its names, and what it prints."""
+
+    def run(name, *arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
+        names = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+        printed = capsys.readouterr().out
+        assert first_line(printed) == first_line(page_output(name)), "python docs/write_gallery.py"
+        return names, printed
+
+    return run
+
+
+def page_output(name):
+    page = (GALLERY / f"{name}.md").read_text(encoding="utf-8")
+    return re.search(r"```text\n(.*?)```", page, flags=re.DOTALL).group(1)
+
+
+def first_line(printed):
+    # Figures differ a little between machines and releases.
+    return re.sub(r"[\d.]+", "0", printed.splitlines()[0])
+
+
+def figures(pattern, printed):
+    return [float(number) for number in re.findall(pattern, printed)]
+
+
+def test_every_example_is_run_here_or_with_the_clusters():
+    here = set(re.findall(r"run\(\"(\w+)\"", Path(__file__).read_text(encoding="utf-8")))
+    with_clusters = {"dask_batch_inference", "dask_grid_search"}
+    assert here | with_clusters == {path.stem for path in EXAMPLES.glob("*.py")}
+
+
+def test_every_example_has_a_page_and_every_page_an_example():
+    scripts = {path.stem for path in EXAMPLES.glob("*.py")}
+    assert {path.stem for path in GALLERY.glob("*.md")} == scripts | {"index"}
+    index = (GALLERY / "index.md").read_text(encoding="utf-8")
+    assert all(f"\n{name}\n" in index for name in scripts)
+
+
+def test_quick_start(run):
+    names, printed = run("quick_start")
+    assert names["clf"].score(names["X_test"], names["y_test"]) > 0.9
+    assert "the least certain one: The evidence" in printed
+
+
+def test_my_folder(run, tmp_path):
+    names, _ = run("my_folder", "--epochs", "9")
+    assert (tmp_path / "model.safetensors").is_file()
+    train, test = names["train"], names["test"]
+    assert not set(train.ids) & set(test.ids)
+    # Some pictures lie in an inner folder.
+    assert {"digit", "letter"} <= set(names["photos"].labels)
+    scripts = names["clf"].predict_level(test.images, 1)
+    truth = [test.taxonomy.ancestor(label, 1) for label in test.labels]
+    assert np.mean(scripts == truth) > 0.6
+
+
+def test_my_folder_takes_a_folder_of_ones_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["my_folder.py", "nowhere"])
+    with pytest.raises(FileNotFoundError, match="there is none at nowhere"):
+        runpy.run_path(str(EXAMPLES / "my_folder.py"), run_name="__main__")
+
+
+def test_my_table(run, tmp_path):
+    names, printed = run("my_table")
+    assert any((tmp_path / "features").rglob("*"))
+    table = names["table"]
+    # Every fifth row has no more than a script.
+    assert np.isin(table.labels[::5], ["Common", "Georgian"]).all()
+    assert len(np.unique(table.groups)) < len(table)
+    script, character = figures(r"right about the (?:script|character): ([\d.]+)", printed)
+    assert character < script <= 1
+
+
+def test_half_labelled(run):
+    _, printed = run("half_labelled")
+    lines = printed.splitlines()[2:]
+    shape = {line[:43].strip(): float(line.split()[-2]) for line in lines}
+    assert len(shape) == 6
+    kept = next(value for name, value in shape.items() if re.match("H2EDL +as they are", name))
+    dropped = [value for name, value in shape.items() if re.search("the fine ones|drop", name)]
+    assert len(dropped) == 2
+    assert kept > max(dropped) + 0.02
+
+
+def test_grid_search(run):
+    names, printed = run("grid_search")
+    search = names["search"]
+    nll = -search.cv_results_["mean_test_nll"]
+    assert search.best_index_ == nll.argmin()
+    assert figures(r"^ *[\d.]+ +[\d.]+  ([\d.]+) ", printed.splitlines()[1])[0] == pytest.approx(
+        nll[0], abs=5e-4
+    )
+
+
+def test_hedged_answers(run):
+    _, printed = run("hedged_answers")
+    guaranteed = np.array(figures(r"guaranteed (\d+)%", printed)) / 100
+    right = np.array(figures(r"([\d.]+)% right:", printed)) / 100
+    # Two halves of about 500 and 800 samples: four standard deviations of both together.
+    spread = np.sqrt(guaranteed * (1 - guaranteed) * (1 / 500 + 1 / 797))
+    assert len(guaranteed) == 6
+    assert (np.abs(right - guaranteed) < 4 * spread + 0.005).all()
+
+
+def test_several_photographs(run):
+    _, printed = run("several_photographs")
+    one, five = figures(r"(?:one picture|five together): +([\d.]+)%", printed)
+    assert five > one + 5
+
+
+def test_novelty_and_annotation(run):
+    names, printed = run("novelty_and_annotation")
+    alarms = figures(r"([\d.]+)% +[\d.]+%", printed)
+    found = figures(r"kernel .* ([\d.]+)%", printed)
+    assert (len(alarms), len(found)) == (6, 3)
+    assert max(alarms) < 12
+    assert min(found) > 2 * max(alarms)
+    assert len(set(names["plan"].rows)) == 40
+
+
+def test_calibration_and_baselines(run):
+    names, printed = run("calibration_and_baselines")
+    rows = re.findall(r"^(.+?) {2,}([\d. ]+)$", printed, flags=re.MULTILINE)
+    nll = {name: float(values.split()[1]) for name, values in rows}
+    assert len(nll) == 2 * len(names["models"])
+    calibrated = {
+        name: next(value for title, value in nll.items() if title.startswith(f"{name} +"))
+        for name in names["models"]
+    }
+    # One number fitted on held-out data can do next to no harm, and mends overconfidence.
+    assert all(calibrated[name] < nll[name] + 0.03 for name in calibrated)
+    assert calibrated["Hier-CE"] < nll["Hier-CE"] - 0.1
+
+
+def test_large_tree(run):
+    names, printed = run("large_tree", "--samples", "1000")
+    assert names["tree"].n_leaves == 30 * 30 * 25
+    assert (names["vacuity"] == 1).all()
+    first, among_three = figures(r"(?:right|three): ([\d.]+)", printed)
+    assert 0.3 < first <= among_three
+
+
+def test_onnx_deployment(run):
+    names, printed = run("onnx_deployment")
+    assert names["difference"] < 1e-4
+    # A probability at the threshold may fall on either side of it.
+    assert figures(r"the same as in Python: ([\d.]+)", printed)[0] > 0.98
+
+
+def test_archive_of_patients(run, tmp_path):
+    names, printed = run("archive_of_patients", "--epochs", "5")
+    patients = [set(names[part].groups) for part in ("train", "val", "held", "test")]
+    assert sum(map(len, patients)) == len(set.union(*patients)) == 120
+    leaky, honest = figures(r"split by [\w ]+: ([\d.]+) of the diagnoses", printed)
+    assert honest < leaky
+    assert "Which level can I trust?" in printed
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+    # 90 % are guaranteed; about 40 lesions judge it.
+    assert figures(r"right: (\d+)%", printed)[0] > 70

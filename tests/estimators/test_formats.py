@@ -1,0 +1,58 @@
+"""Model files of every released format load, and say what they said when they were written."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from skh2edl import load_model
+from skh2edl.estimators.model_files import FORMAT_VERSION, MODEL_CLASSES
+
+MODELS = Path(__file__).parents[1] / "data" / "models"
+FILES = sorted(MODELS.glob("format_*/*.safetensors"))
+# Its siblings share weights, which no later release does.
+NESTED = MODELS / "format_1" / "H2EDLClassifier.safetensors"
+
+
+def test_every_format_and_every_class_has_a_file():
+    folders = {path.parent.name for path in FILES}
+    assert folders == {f"format_{number}" for number in range(1, FORMAT_VERSION + 1)}
+    newest = {path.stem for path in FILES if path.parent.name == f"format_{FORMAT_VERSION}"}
+    assert newest == set(MODEL_CLASSES)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if path != NESTED],
+    ids=lambda path: f"{path.parent.name}-{path.stem}",
+)
+def test_a_model_file_says_what_it_said_when_it_was_written(path):
+    expected = json.loads((path.parent / "expected.json").read_text())
+    X = np.array(expected["X"], dtype=np.float32)
+    clf = load_model(path)
+    assert type(clf).__name__ == path.stem
+    assert clf.taxonomy_.level_names == ("family", "genus", "species")
+    # The last bits belong to the processor.
+    np.testing.assert_allclose(
+        clf.predict_log_proba(X), expected["log_proba"][path.stem], rtol=1e-5, atol=1e-5
+    )
+
+
+def test_a_file_with_shared_weights_is_refused_with_the_release_that_reads_it():
+    message = r"'nested'.*Fit the model again, or load it with skh2edl 0\.1\.0"
+    with pytest.raises(ValueError, match=message):
+        load_model(NESTED)
+
+
+def test_a_newer_format_is_refused_with_its_version(tmp_path):
+    with safe_open(FILES[0], framework="pt") as file:
+        header = json.loads(file.metadata()["skh2edl"])
+    header |= {"format_version": FORMAT_VERSION + 1, "versions": {"skh2edl": "99.1"}}
+    newer = tmp_path / "newer.safetensors"
+    save_file(load_file(FILES[0]), newer, metadata={"skh2edl": json.dumps(header)})
+    message = f"has model format {FORMAT_VERSION + 1}, and this release reads .*'99.1'"
+    with pytest.raises(ValueError, match=message):
+        load_model(newer)

@@ -1,0 +1,358 @@
+"""Faults that cost no data: killed processes, full disks, changed files, numbers that are none."""
+
+import multiprocessing
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from PIL import Image
+
+from skh2edl import (
+    FlatCEClassifier,
+    H2EDLClassifier,
+    Hardware,
+    HierCEClassifier,
+    Taxonomy,
+    load_model,
+)
+from skh2edl.images import BadImageError, ImageDataset
+from skh2edl.training import loop as training
+from skh2edl.training.checkpoints import CheckpointFile
+
+resource = pytest.importorskip("resource")
+TREE = Taxonomy.from_nested({"warm": ["red", "yellow"], "cold": ["green", "blue"]})
+TINY = {"backbone": "test_resnet", "weights": None, "image_size": 32, "random_state": 0}
+CPU = Hardware(accelerator="cpu")
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a forked process")
+
+
+def rows(n_samples=40, n_features=3):
+    X = np.random.default_rng(n_samples).normal(size=(n_samples, n_features)).astype(np.float32)
+    return X, np.array(TREE.leaves)[np.arange(n_samples) % 4]
+
+
+def by_epochs(**options):
+    defaults = {"solver": "adamw", "max_epochs": 3, "batch_size": 8, "validation_fraction": None}
+    return H2EDLClassifier(
+        TREE, backbone=None, hardware=CPU, random_state=0, **(defaults | options)
+    )
+
+
+def epochs_in(folder):
+    return CheckpointFile(folder, {}).load()["progress"]["epoch"]
+
+
+def in_epoch(monkeypatch, number, act):
+    """Let something happen at the beginning of an epoch."""
+    one_epoch = training._Run._one_epoch
+
+    def one_epoch_with_act(run, epoch):
+        if epoch == number:
+            act(run)
+        return one_epoch(run, epoch)
+
+    monkeypatch.setattr(training._Run, "_one_epoch", one_epoch_with_act)
+
+
+# Killed ------------------------------------------------------------------------------------------
+
+
+def save_for_ever(first, second, path):
+    while True:
+        first.save(path)
+        second.save(path)
+
+
+@needs_fork
+def test_a_kill_while_saving_leaves_one_of_the_whole_files(tmp_path):
+    # Large enough that most of the time goes into writing.
+    wide, y = rows(40, 8000)
+    first = FlatCEClassifier(TREE, backbone=None, max_iter=1, tol=1e9).fit(wide, y)
+    second = FlatCEClassifier(TREE, backbone=None, max_iter=2, tol=1e9).fit(2 * wide, y)
+    expected = [classifier.predict_proba(wide) for classifier in (first, second)]
+    path = tmp_path / "model.safetensors"
+    first.save(path)
+    for moment in np.random.default_rng(0).uniform(0.02, 0.2, size=8):
+        child = multiprocessing.get_context("fork").Process(
+            target=save_for_ever, args=(first, second, path)
+        )
+        child.start()
+        time.sleep(moment)
+        child.kill()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        found = load_model(path).predict_proba(wide)
+        assert any(np.array_equal(found, one) for one in expected)
+    # What a kill leaves beside the file is hidden, and is no model.
+    assert all(name.name.startswith(".") for name in tmp_path.iterdir() if name != path)
+
+
+@needs_fork
+def test_a_killed_loader_process_ends_the_fit_and_keeps_the_checkpoint(tmp_path, monkeypatch):
+    images = np.random.default_rng(0).integers(0, 256, (16, 40, 40, 3), dtype=np.uint8)
+    get_items = ImageDataset.__getitems__
+
+    def get_items_or_die(dataset, keys):
+        if torch.utils.data.get_worker_info() is not None and keys[0][0] == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return get_items(dataset, keys)
+
+    monkeypatch.setattr(ImageDataset, "__getitems__", get_items_or_die)
+    clf = H2EDLClassifier(
+        TREE, max_epochs=3, batch_size=8, validation_fraction=None, n_workers=2,
+        hardware=CPU, checkpoint_dir=tmp_path, **TINY,
+    )  # fmt: skip
+    with pytest.raises(RuntimeError, match=r"A process that reads images ended .*lower n_workers"):
+        clf.fit(images, np.tile(TREE.leaves, 4))
+    assert epochs_in(tmp_path) == 1
+    monkeypatch.setattr(ImageDataset, "__getitems__", get_items)
+    assert clf.fit(images, np.tile(TREE.leaves, 4)).n_iter_ == 3
+
+
+# Full disk ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk():
+    """Let the system refuse to write files beyond some bytes, as a full disk does."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(n_bytes):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+
+    yield limit
+    limit(hard)
+
+
+def test_no_room_for_a_model_leaves_the_old_one(tmp_path, small_disk):
+    X, y = rows()
+    path = tmp_path / "model.safetensors"
+    clf = H2EDLClassifier(TREE, backbone=None).fit(X, y)
+    clf.save(path)
+    old = path.read_bytes()
+    clf.fit(2 * X, y)
+    small_disk(1000)
+    with pytest.raises(OSError, match="File too large"):
+        clf.save(path)
+    small_disk(resource.RLIM_INFINITY)
+    assert path.read_bytes() == old
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_no_room_for_a_checkpoint_leaves_that_of_the_epoch_before(
+    tmp_path, small_disk, monkeypatch
+):
+    X, y = rows()
+    undisturbed = by_epochs().fit(X, y)
+    in_epoch(monkeypatch, 2, lambda run: small_disk(1000))
+    with pytest.raises((OSError, RuntimeError), match=r"File too large|unexpected pos|write"):
+        by_epochs(checkpoint_dir=tmp_path).fit(X, y)
+    small_disk(resource.RLIM_INFINITY)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
+    assert epochs_in(tmp_path) == 2
+    monkeypatch.undo()
+    resumed = by_epochs(checkpoint_dir=tmp_path).fit(X, y)
+    np.testing.assert_array_equal(resumed.predict_proba(X), undisturbed.predict_proba(X))
+
+
+# Images that change ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (16, 40, 40, 3), dtype=np.uint8)
+    paths = [tmp_path / f"{number}.png" for number in range(16)]
+    for path, image in zip(paths, images, strict=True):
+        Image.fromarray(image).save(path)
+    return paths
+
+
+def image_fit(folder, **options):
+    return H2EDLClassifier(
+        TREE, max_epochs=3, batch_size=8, validation_fraction=None, n_workers=0, hardware=CPU,
+        checkpoint_dir=folder, **TINY, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["truncated", "replaced", "removed"])
+def test_an_image_that_changes_between_epochs_is_named(tmp_path, files, monkeypatch, how):
+    labels = np.tile(TREE.leaves, 4)
+    whole, facts = files[5].read_bytes(), files[5].stat()
+
+    def change(run):
+        if how == "removed":
+            files[5].unlink()
+        else:
+            files[5].write_bytes(whole[:200] if how == "truncated" else b"a web page")
+
+    in_epoch(monkeypatch, 1, change)
+    with pytest.raises(BadImageError, match=r"5\.png' \(X\[5\]\)"):
+        image_fit(tmp_path / "run").fit(files, labels)
+    assert epochs_in(tmp_path / "run") == 1
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="belongs to another fit: other data"):
+        image_fit(tmp_path / "run").fit(files, labels)
+    files[5].write_bytes(whole)
+    os.utime(files[5], ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert image_fit(tmp_path / "run").fit(files, labels).n_iter_ == 3
+
+
+def test_an_image_that_changes_may_be_skipped(tmp_path, files, monkeypatch):
+    in_epoch(monkeypatch, 1, lambda run: files[5].write_bytes(b""))
+    with pytest.warns(UserWarning, match=r"1 of 16 images could not be read .*5\.png"):
+        clf = image_fit(tmp_path / "run", on_bad_image="skip").fit(files, np.tile(TREE.leaves, 4))
+    assert np.isfinite(clf.history_["loss"]).all()
+
+
+# Numbers that are none ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_features_and_weights_of_samples_must_be_numbers(value):
+    X, y = rows()
+    clf = by_epochs().fit(X, y)
+    broken = X.copy()
+    broken[3, 1] = value
+    for call in (by_epochs().fit, lambda X, y: clf.predict(X), clf.partial_fit):
+        with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
+            call(broken, y)
+    weight = np.ones(len(y))
+    weight[3] = value
+    with pytest.raises(ValueError, match=r"contains (NaN|infinity)|[Nn]egative values"):
+        by_epochs().fit(X, y, weight)
+
+
+def poison(run):
+    """Damage one weight, as a fault of memory might."""
+    with torch.no_grad():
+        run.network.head.linear.weight[0, 0] = torch.nan
+
+
+def test_a_loss_that_is_none_keeps_the_checkpoint_before(tmp_path, monkeypatch):
+    X, y = rows()
+    in_epoch(monkeypatch, 2, poison)
+    with pytest.raises(
+        FloatingPointError, match=r"epoch 2, batch 0, which begins with row \d+, row"
+    ):
+        by_epochs(checkpoint_dir=tmp_path).fit(X, y)
+    assert epochs_in(tmp_path) == 2
+    monkeypatch.undo()
+    resumed, undisturbed = by_epochs(checkpoint_dir=tmp_path).fit(X, y), by_epochs().fit(X, y)
+    np.testing.assert_array_equal(resumed.predict_proba(X), undisturbed.predict_proba(X))
+
+
+def test_a_loss_that_is_none_names_the_files(tmp_path, files, monkeypatch):
+    in_epoch(monkeypatch, 1, poison)
+    with pytest.raises(FloatingPointError, match=r"epoch 1, batch 0, which begins with '.*\.png'"):
+        image_fit(tmp_path / "run").fit(files, np.tile(TREE.leaves, 4))
+    assert epochs_in(tmp_path / "run") == 1
+
+
+def test_weights_that_break_in_the_last_step_are_not_kept(tmp_path, monkeypatch):
+    X, y = rows()
+    one_epoch = training._Run._one_epoch
+
+    def one_epoch_then_poison(run, epoch):
+        losses = one_epoch(run, epoch)
+        if epoch == 1:
+            poison(run)
+        return losses  # all finite
+
+    monkeypatch.setattr(training._Run, "_one_epoch", one_epoch_then_poison)
+    message = (
+        r"Weights became NaN .* epoch 1, batch 4, which begins with row .*'head.linear.weight'"
+    )
+    with pytest.raises(FloatingPointError, match=message):
+        by_epochs(checkpoint_dir=tmp_path).fit(X, y)
+    assert epochs_in(tmp_path) == 1
+
+
+def test_a_network_that_answers_nan_is_not_taken_for_an_unreadable_image(tmp_path, files):
+    clf = image_fit(None).fit(files, np.tile(TREE.leaves, 4))
+    with torch.no_grad():
+        clf.network_.head.linear.weight.fill_(torch.nan)
+    with pytest.raises(FloatingPointError, match=r"NaN for 16 image\(s\), first '.*0\.png'"):
+        clf.predict(files)
+
+
+# Too little --------------------------------------------------------------------------------------
+
+CLASSIFIERS = [H2EDLClassifier, FlatCEClassifier, HierCEClassifier]
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+@pytest.mark.parametrize("solver", ["lbfgs", "adamw"])
+def test_a_constant_feature_changes_nothing(kind, solver):
+    X, y = rows()
+    options = {"backbone": None, "solver": solver, "random_state": 0, "hardware": CPU}
+    options |= {"max_epochs": 2, "validation_fraction": None, "tol": 1e-6}
+    constant = np.hstack([X, np.full((len(X), 1), 1e6, dtype=np.float32)])
+    proba = kind(TREE, **options).fit(constant, y).predict_proba(constant)
+    assert np.isfinite(proba).all()
+    if solver == "lbfgs":
+        own = kind(TREE, **options)
+        assert_allclose(proba, own.fit(X, y).predict_proba(X), atol=2e-3)
+
+
+@pytest.mark.parametrize("batch_size", [1, 13])
+def test_a_batch_may_hold_one_sample(batch_size):
+    X, y = rows()  # 40 = 3 * 13 + 1
+    clf = by_epochs(batch_size=batch_size).fit(X, y)
+    assert np.isfinite(clf.history_["loss"]).all()
+    assert np.isfinite(clf.predict_proba(X)).all()
+
+
+def test_one_image_that_batch_normalisation_cannot_learn_from_is_named():
+    images = np.random.default_rng(0).integers(0, 256, (9, 16, 16, 3), dtype=np.uint8)
+    clf = H2EDLClassifier(
+        TREE, **(TINY | {"image_size": 16}), batch_size=8, validation_fraction=None,
+        max_epochs=1, hardware=CPU,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="Of 9 samples batch_size=8 leaves 1 for the last batch"):
+        clf.fit(images, np.resize(TREE.leaves, 9))
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_one_class_of_a_taxonomy_is_learnt_and_the_others_are_kept(kind):
+    X, _ = rows()
+    clf = kind(TREE, backbone=None).fit(X, ["red"] * len(X))
+    assert clf.classes_.tolist() == ["blue", "green", "red", "yellow"]
+    assert set(clf.predict(X)) == {"red"}
+    with pytest.raises(ValueError, match="y holds one class, 'red'"):
+        kind(backbone=None).fit(X, ["red"] * len(X))
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_a_leaf_without_a_sample_stays_a_class(kind):
+    X, y = rows()
+    seen = y != "blue"
+    clf = kind(TREE, backbone=None).fit(X[seen], y[seen])
+    proba = clf.predict_proba(X)
+    assert "blue" in clf.classes_
+    assert np.isfinite(proba).all()
+    assert_allclose(proba.sum(axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+@pytest.mark.parametrize("solver", ["lbfgs", "adamw"])
+def test_labels_that_are_all_the_root_are_refused(kind, solver):
+    X, y = rows()
+    with pytest.raises(ValueError, match="nothing to learn from: all labels are the root"):
+        kind(TREE, backbone=None, solver=solver).fit(X, ["root"] * len(y))
+
+
+# Hostile -----------------------------------------------------------------------------------------
+
+
+def test_parts_that_stand_in_many_places_do_not_grow_without_end():
+    nested = {"x": None, "y": None}
+    for _ in range(60):
+        nested = {"a": nested, "b": nested}
+    with pytest.raises(ValueError, match="repeats parts of itself to more than 1,000,000 nodes"):
+        Taxonomy.from_nested(nested)
+    shared = ["x", "y"]
+    assert Taxonomy.from_nested({"a": shared, "b": shared}).n_leaves == 4
