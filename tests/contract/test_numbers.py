@@ -1,12 +1,12 @@
 """Numbers that hold: for features of any size, in any batch, in every run."""
 
-
 import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import cross_validate
 
+import skh2edl
 from skh2edl import H2EDLClassifier, Hardware, Taxonomy
 from skh2edl.estimators.model_files import MODEL_CLASSES
 
@@ -20,9 +20,7 @@ SIZES = [0, 1e-30, 1e-3, 1e6, 1e30]
 
 @pytest.fixture(scope="module", params=MODEL_CLASSES)
 def fitted(request):
-    kind = getattr(
-        import_module(f"skh2edl.estimators.{MODEL_CLASSES[request.param]}"), request.param
-    )
+    kind = getattr(skh2edl, request.param)
     return kind(TREE, backbone=None, max_iter=50, tol=1e-2).fit(X, LABELS)
 
 
