@@ -15,7 +15,7 @@ _EXPORTS = {
     "FlatCEClassifier": "estimators.baselines",
     "FlatEDLClassifier": "estimators.evidential_baselines",
     "H2EDLClassifier": "estimators.h2edl",
-    "HENNClassifier": "estimators.henn",
+    "HENNClassifier": "estimators.evidential_baselines",
     "HXEClassifier": "estimators.baselines",
     "HedgedClassifier": "decisions",
     "HierCEClassifier": "estimators.baselines",
@@ -51,11 +51,11 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .estimators.calibration import CalibratedTreeClassifier as CalibratedTreeClassifier
     from .estimators.ensembles import TreeEnsembleClassifier as TreeEnsembleClassifier
     from .estimators.evidential_baselines import FlatEDLClassifier as FlatEDLClassifier
+    from .estimators.evidential_baselines import HENNClassifier as HENNClassifier
     from .estimators.evidential_baselines import IEDLClassifier as IEDLClassifier
     from .estimators.evidential_baselines import REDLClassifier as REDLClassifier
     from .estimators.features import ImageFeatureExtractor as ImageFeatureExtractor
     from .estimators.h2edl import H2EDLClassifier as H2EDLClassifier
-    from .estimators.henn import HENNClassifier as HENNClassifier
     from .estimators.model_files import load_model as load_model
     from .opinions.hyper_opinion import HyperOpinion as HyperOpinion
     from .taxonomy.taxonomy import Taxonomy as Taxonomy

@@ -23,7 +23,7 @@ def method_names() -> dict[str, str]:
     >>> method_names()["flat-ce"]
     'FlatCEClassifier'
     """
-    from ..estimators.model_files import MODEL_CLASSES
+    from ..estimators.methods import MODEL_CLASSES
 
     short = {
         "H2EDLClassifier": "h2edl",
@@ -49,15 +49,13 @@ def estimator_class(method: str) -> Any:
     method : str
         Such as "h2edl" or "H2EDLClassifier".
     """
-    from importlib import import_module
-
-    from ..estimators.model_files import MODEL_CLASSES
+    from ..estimators.methods import MODEL_CLASSES
 
     names = method_names()
     name = names.get(method.lower(), method)
     if name not in MODEL_CLASSES:
         raise usage_error(f"--method must be one of {', '.join(names)}, got {method!r}.")
-    return getattr(import_module(f"skh2edl.estimators.{MODEL_CLASSES[name]}"), name)
+    return MODEL_CLASSES[name]
 
 
 def parameters_of(estimator: Any) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""What all our classifiers share: fit, and reading the network."""
+"""What all classifiers of the package share: fit, and predictions of the network."""
 
 from __future__ import annotations
 
 import copy
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -26,7 +27,7 @@ from ..training.loop import HeldOut, Plan, identity_of_run, train
 from ..training.network import Network
 from ..training.recipe import GROUPS, Hardware, Recipe, resolve_precision
 from ..training.resuming import check_unchanged, fixed_parameters, resume_head
-from ..training.samples import FeatureSamples, ImageSamples, Output, Samples
+from ..training.samples import FeatureSamples, ImageSamples, Output, Samples, TrainingSet
 from ..training.selection import split_validation
 from ..training.solver import minimize_head, scale_features
 from ..utils.hashing import hash_values
@@ -50,8 +51,33 @@ _MAX_WEIGHTS_OF_LBFGS = 10_000_000
 DEFAULT_L2 = 1e-2
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMixin, BaseEstimator):
     """Base of the classifiers: everything but the head."""
+
+    taxonomy: Taxonomy | None = field(default=None, kw_only=False)
+    backbone: str | None = "resnet50"
+    weights: str | os.PathLike[str] | None = "pretrained"
+    finetune: str = "full"
+    image_size: int | tuple[int, int] | None = None
+    on_bad_image: str = "error"
+    solver: str = "auto"
+    l2: float = DEFAULT_L2
+    tol: float = 1e-4
+    max_iter: int = 1000
+    max_epochs: int = 100
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    recipe: Recipe | None = None
+    validation_fraction: float | None = 0.1
+    class_weight: Any = None
+    warm_start: bool = False
+    checkpoint_dir: str | os.PathLike[str] | None = None
+    memory: str | joblib.Memory | None = None
+    n_workers: int | None = None
+    hardware: Hardware | None = None
+    random_state: Any = None
+    verbose: int = 0
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "taxonomy": [Taxonomy, None],
@@ -78,57 +104,6 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
-
-    def __init__(
-        self,
-        taxonomy: Taxonomy | None = None,
-        *,
-        backbone: str | None = "resnet50",
-        weights: str | os.PathLike[str] | None = "pretrained",
-        finetune: str = "full",
-        image_size: int | tuple[int, int] | None = None,
-        on_bad_image: str = "error",
-        solver: str = "auto",
-        l2: float = DEFAULT_L2,
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        max_epochs: int = 100,
-        batch_size: int = 64,
-        learning_rate: float = 1e-3,
-        recipe: Recipe | None = None,
-        validation_fraction: float | None = 0.1,
-        class_weight: Any = None,
-        warm_start: bool = False,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        memory: str | joblib.Memory | None = None,
-        n_workers: int | None = None,
-        hardware: Hardware | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.taxonomy = taxonomy
-        self.backbone = backbone
-        self.weights = weights
-        self.finetune = finetune
-        self.image_size = image_size
-        self.on_bad_image = on_bad_image
-        self.solver = solver
-        self.l2 = l2
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.recipe = recipe
-        self.validation_fraction = validation_fraction
-        self.class_weight = class_weight
-        self.warm_start = warm_start
-        self.checkpoint_dir = checkpoint_dir
-        self.memory = memory
-        self.n_workers = n_workers
-        self.hardware = hardware
-        self.random_state = random_state
-        self.verbose = verbose
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, also those of a recipe or hardware that is None so far.
@@ -267,71 +242,43 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if self.backbone is not None:
             X = image_source(X)  # before anything is downloaded for an X that cannot be used
-        if previous is not None:
-            check_unchanged(self)
-        backbone = (
-            self._make_backbone(seed) if previous is None else self._resumed_backbone(previous)
-        )
+        backbone = self._make_backbone(seed) if previous is None else self._resumed(previous)
         samples, usable = self._read_X(X, backbone, reset=previous is None)
         labels = check_labels(y, len(samples))
         groups = None if groups is None else check_groups(column_or_1d(groups), len(samples))[1]
-        resumes = previous is not None or one_epoch
-        known = getattr(self, "taxonomy_", None) if resumes else None
+        known = getattr(self, "taxonomy_", None) if previous is not None or one_epoch else None
         taxonomy = resolve_taxonomy(self.taxonomy, labels, known)
-        targets = taxonomy.resolve(labels)
-        weight = check_weight(sample_weight, self.class_weight, labels)
-        weight = np.where(usable, weight, 0.0)
-        # A label that teaches nothing, such as the root's, must not dilute the others.
-        weight = np.where(self._teaches(taxonomy, targets), weight, 0.0)
-        check_something_to_learn(weight)
-        by_epochs = (
-            one_epoch
-            or self.solver == "adamw"
-            or isinstance(samples, ImageSamples)
-            or (self.solver == "auto" and self._is_too_large_for_lbfgs(taxonomy, samples))
-        )
+        data = self._training_set(samples, usable, taxonomy, labels, sample_weight)
+        by_epochs = one_epoch or self._trains_by_epochs(taxonomy, samples)
         held_out = None
         if by_epochs and not one_epoch:
-            rows, held_out = self._hold_out(
-                samples, targets, labels, groups, validation, backbone, taxonomy, seed
+            data, held_out = self._hold_out(
+                data, labels, groups, validation, backbone, taxonomy, seed
             )
-            samples, targets, weight = samples.subset(rows), targets[rows], weight[rows]
 
         self.taxonomy_ = taxonomy
         self.classes_ = taxonomy.sorted_leaf_labels
-        counts = np.bincount(targets, weight, minlength=taxonomy.n_nodes)
-        label_weight = taxonomy.sum_below(counts)
-        network = self._make_network(backbone, samples, label_weight)
-        if previous is not None:
-            resume_head(network, previous, label_weight)
-        elif isinstance(samples, FeatureSamples):
-            scale_features(network, samples.features, weight)
+        network = self._make_network(backbone, data, previous)
         # How far the KL weight has risen: a fit that resumes a whole one has it in full.
         before = 0.0 if previous is None else getattr(self, "annealing_", 1.0)
         after = min(1.0, before + 1 / self.max_epochs) if one_epoch else 1.0
         if by_epochs:
             plan = self._plan(seed, one_epoch, before, after)
-            self._train(network, samples, targets, weight, held_out, plan, context)
+            self._train(network, data, held_out, plan, context)
         else:
-            self._minimize(network, samples, targets, weight, ramp=before < 1)
+            self._minimize(network, data, ramp=before < 1)
         self.annealing_ = after
         self.network_ = network.eval()
         self._fitted_with = fixed_parameters(self)
 
-    def _minimize(
-        self,
-        network: Network,
-        samples: Samples,
-        targets: npt.NDArray[np.int64],
-        weight: npt.NDArray[np.float64],
-        ramp: bool,
-    ) -> None:
-        assert isinstance(samples, FeatureSamples)
+    def _minimize(self, network: Network, data: TrainingSet, ramp: bool) -> None:
+        """Fit the head to fixed features with L-BFGS."""
+        assert isinstance(data.samples, FeatureSamples)
         values = minimize_head(
             network,
-            samples.features,
-            targets,
-            weight,
+            data.samples.features,
+            data.targets,
+            data.weight,
             l2=self.l2,
             max_iter=self.max_iter,
             tol=self.tol,
@@ -344,34 +291,23 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
     def _train(
         self,
         network: Network,
-        samples: Samples,
-        targets: npt.NDArray[np.int64],
-        weight: npt.NDArray[np.float64],
+        data: TrainingSet,
         held_out: HeldOut | None,
         plan: Plan,
         context: Any,
     ) -> None:
+        """Train the network epoch by epoch."""
         checkpoint = None
         if self.checkpoint_dir is not None:
-            checkpoint = CheckpointFile(
-                self.checkpoint_dir,
-                {
-                    "parameters": hash_values(self._parameters_of_a_run()),
-                    "taxonomy": hash_values(self.taxonomy_.to_json()),
-                    **identity_of_run(network, samples, targets, weight, held_out),
-                },
-            )
+            identity = {
+                "parameters": hash_values(self._parameters_of_a_run()),
+                "taxonomy": hash_values(self.taxonomy_.to_json()),
+                **identity_of_run(network, data, held_out),
+            }
+            checkpoint = CheckpointFile(self.checkpoint_dir, identity)
+        on_epoch = self._make_on_epoch(context) if getattr(self, "_skl_callbacks", None) else None
         progress = train(
-            network,
-            samples,
-            targets,
-            weight,
-            plan,
-            held_out=held_out,
-            checkpoint=checkpoint,
-            on_epoch=self._make_on_epoch(context)
-            if getattr(self, "_skl_callbacks", None)
-            else None,
+            network, data, plan, held_out=held_out, checkpoint=checkpoint, on_epoch=on_epoch
         )
         self.n_iter_ = len(progress.history)
         self.history_ = {
@@ -379,11 +315,6 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         }
         if held_out is not None:
             self.best_epoch_, self.best_score_ = progress.best_epoch, progress.best_score
-
-    def _is_too_large_for_lbfgs(self, taxonomy: Taxonomy, samples: Samples) -> bool:
-        """Tell whether the gradients that L-BFGS remembers would take more than 2 GB."""
-        n_features = samples.features.shape[1] if isinstance(samples, FeatureSamples) else 0
-        return taxonomy.n_decisions * n_features > _MAX_WEIGHTS_OF_LBFGS
 
     # Steps of a fit --------------------------------------------------------------------------
 
@@ -395,18 +326,51 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         )
         return backbone.freeze(self.finetune == "head")
 
-    def _resumed_backbone(self, previous: Network) -> Backbone | None:
+    def _resumed(self, previous: Network) -> Backbone | None:
+        """Return the backbone of an earlier fit, or refuse parameters that do not fit it."""
+        check_unchanged(self)
         # A copy: a fit that fails leaves the model of the fit before as it was.
         backbone = copy.deepcopy(previous.backbone)
         return None if backbone is None else backbone.freeze(self.finetune == "head")
 
+    def _training_set(
+        self,
+        samples: Samples,
+        usable: npt.NDArray[np.bool_],
+        taxonomy: Taxonomy,
+        labels: npt.NDArray[Any],
+        sample_weight: Any,
+    ) -> TrainingSet:
+        """Return the samples with their target nodes, and weights: 0 for what teaches nothing."""
+        targets = taxonomy.resolve(labels)
+        weight = check_weight(sample_weight, self.class_weight, labels)
+        # A label that teaches nothing, such as the root's, must not dilute the others.
+        weight = np.where(usable & self._teaches(taxonomy, targets), weight, 0.0)
+        check_something_to_learn(weight)
+        return TrainingSet(samples, targets, weight)
+
+    def _trains_by_epochs(self, taxonomy: Taxonomy, samples: Samples) -> bool:
+        """Tell whether AdamW trains the network; else L-BFGS fits the head."""
+        if not isinstance(samples, FeatureSamples) or self.solver == "adamw":
+            return True
+        n_weights = taxonomy.n_decisions * samples.features.shape[1]
+        return self.solver == "auto" and n_weights > _MAX_WEIGHTS_OF_LBFGS
+
     def _make_network(
-        self, backbone: Backbone | None, samples: Samples, label_weight: npt.NDArray[np.float64]
+        self, backbone: Backbone | None, data: TrainingSet, previous: Network | None
     ) -> Network:
+        """Return the network to train: new, or with what an earlier fit learnt."""
         n_features = self.n_features_in_ if backbone is None else backbone.n_features
+        counts = np.bincount(data.targets, data.weight, minlength=self.taxonomy_.n_nodes)
+        label_weight = self.taxonomy_.sum_below(counts)
         network = Network(backbone, self._make_head(self.taxonomy_, n_features, label_weight))
-        if isinstance(samples, FeatureSamples) and samples.features.dtype == np.float64:
+        features = data.samples.features if isinstance(data.samples, FeatureSamples) else None
+        if features is not None and features.dtype == np.float64:
             network.double()
+        if previous is not None:
+            resume_head(network, previous, label_weight)
+        elif features is not None:
+            scale_features(network, features, data.weight)
         return network
 
     def _read_X(
@@ -443,29 +407,28 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
 
     def _hold_out(
         self,
-        samples: Samples,
-        targets: npt.NDArray[np.int64],
+        data: TrainingSet,
         labels: npt.NDArray[Any],
         groups: Any,
         validation: tuple[Any, Any],
         backbone: Backbone | None,
         taxonomy: Taxonomy,
         seed: int,
-    ) -> tuple[npt.NDArray[np.int64], HeldOut | None]:
-        """Return the rows to train on, and the samples and labels that select the epoch."""
-        everything = np.arange(len(samples))
+    ) -> tuple[TrainingSet, HeldOut | None]:
+        """Return what to train on, and the samples and labels that select the epoch."""
         X_val, y_val = validation
         if (X_val is None) != (y_val is None):
             raise ValueError("Give both X_val and y_val, or neither.")
         if X_val is not None:
-            held_out, _ = self._read_X(X_val, backbone, reset=False)
-            y_val = check_labels(y_val, len(held_out))
-            return everything, HeldOut(held_out, y_val, self._recipe().selection, taxonomy)
+            read, _ = self._read_X(X_val, backbone, reset=False)
+            y_val = check_labels(y_val, len(read))
+            return data, HeldOut(read, y_val, self._recipe().selection, taxonomy)
         if self.validation_fraction is None:
-            return everything, None
-        rows, held = split_validation(targets, groups, self.validation_fraction, seed)
+            return data, None
+        train, held = split_validation(data.targets, groups, self.validation_fraction, seed)
         selection = self._recipe().selection
-        return rows, HeldOut(samples.subset(held), labels[held], selection, taxonomy)
+        held_out = HeldOut(data.samples.subset(held), labels[held], selection, taxonomy)
+        return data.subset(train), held_out
 
     def _plan(self, seed: int, one_epoch: bool, before: float, after: float) -> Plan:
         recipe = self._recipe()

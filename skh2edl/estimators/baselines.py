@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import os
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
-import joblib
 import numpy as np
 import numpy.typing as npt
 
 from ..heads.base import TreeHead
 from ..heads.softmax import HXEHead, SoftLabelHead, SoftmaxHead, SoftmaxTreeHead
 from ..taxonomy.taxonomy import Taxonomy
-from ..training.recipe import Hardware, Recipe
 from ..utils.sklearn_tools import Interval, StrOptions
-from .base import DEFAULT_L2, TreeClassifier
+from .base import TreeClassifier
 
 PARTIAL_LABELS = {
     "partial_labels": [StrOptions({"marginal", "soft", "drop"})],
 }
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class FlatCEClassifier(TreeClassifier):
     """One softmax over the leaves, trained with cross-entropy (Flat-CE).
 
@@ -44,65 +43,12 @@ class FlatCEClassifier(TreeClassifier):
     True
     """
 
+    partial_labels: str = "marginal"
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TreeClassifier._parameter_constraints,
         **PARTIAL_LABELS,
     }
-
-    def __init__(
-        self,
-        taxonomy: Taxonomy | None = None,
-        *,
-        partial_labels: str = "marginal",
-        backbone: str | None = "resnet50",
-        weights: str | os.PathLike[str] | None = "pretrained",
-        finetune: str = "full",
-        image_size: int | tuple[int, int] | None = None,
-        on_bad_image: str = "error",
-        solver: str = "auto",
-        l2: float = DEFAULT_L2,
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        max_epochs: int = 100,
-        batch_size: int = 64,
-        learning_rate: float = 1e-3,
-        recipe: Recipe | None = None,
-        validation_fraction: float | None = 0.1,
-        class_weight: Any = None,
-        warm_start: bool = False,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        memory: str | joblib.Memory | None = None,
-        n_workers: int | None = None,
-        hardware: Hardware | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            taxonomy,
-            backbone=backbone,
-            weights=weights,
-            finetune=finetune,
-            image_size=image_size,
-            on_bad_image=on_bad_image,
-            solver=solver,
-            l2=l2,
-            tol=tol,
-            max_iter=max_iter,
-            max_epochs=max_epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            recipe=recipe,
-            validation_fraction=validation_fraction,
-            class_weight=class_weight,
-            warm_start=warm_start,
-            checkpoint_dir=checkpoint_dir,
-            memory=memory,
-            n_workers=n_workers,
-            hardware=hardware,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.partial_labels = partial_labels
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
@@ -135,6 +81,7 @@ class HierCEClassifier(TreeClassifier):
         return SoftmaxTreeHead(taxonomy, n_features)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class HXEClassifier(TreeClassifier):
     """One softmax over the leaves whose loss counts upper decisions more (HXE).
 
@@ -166,68 +113,14 @@ class HXEClassifier(TreeClassifier):
     True
     """
 
+    depth_decay: float = 0.1
+    partial_labels: str = "marginal"
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TreeClassifier._parameter_constraints,
         **PARTIAL_LABELS,
         "depth_decay": [Interval(Real, 0, None, closed="left")],
     }
-
-    def __init__(
-        self,
-        taxonomy: Taxonomy | None = None,
-        *,
-        depth_decay: float = 0.1,
-        partial_labels: str = "marginal",
-        backbone: str | None = "resnet50",
-        weights: str | os.PathLike[str] | None = "pretrained",
-        finetune: str = "full",
-        image_size: int | tuple[int, int] | None = None,
-        on_bad_image: str = "error",
-        solver: str = "auto",
-        l2: float = DEFAULT_L2,
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        max_epochs: int = 100,
-        batch_size: int = 64,
-        learning_rate: float = 1e-3,
-        recipe: Recipe | None = None,
-        validation_fraction: float | None = 0.1,
-        class_weight: Any = None,
-        warm_start: bool = False,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        memory: str | joblib.Memory | None = None,
-        n_workers: int | None = None,
-        hardware: Hardware | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            taxonomy,
-            backbone=backbone,
-            weights=weights,
-            finetune=finetune,
-            image_size=image_size,
-            on_bad_image=on_bad_image,
-            solver=solver,
-            l2=l2,
-            tol=tol,
-            max_iter=max_iter,
-            max_epochs=max_epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            recipe=recipe,
-            validation_fraction=validation_fraction,
-            class_weight=class_weight,
-            warm_start=warm_start,
-            checkpoint_dir=checkpoint_dir,
-            memory=memory,
-            n_workers=n_workers,
-            hardware=hardware,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.depth_decay = depth_decay
-        self.partial_labels = partial_labels
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
@@ -240,6 +133,7 @@ class HXEClassifier(TreeClassifier):
         )
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SoftLabelClassifier(TreeClassifier):
     """One softmax over the leaves, trained on labels softened by the tree.
 
@@ -273,68 +167,14 @@ class SoftLabelClassifier(TreeClassifier):
     True
     """
 
+    sharpness: float = 10.0
+    partial_labels: str = "marginal"
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TreeClassifier._parameter_constraints,
         **PARTIAL_LABELS,
         "sharpness": [Interval(Real, 0, None, closed="neither")],
     }
-
-    def __init__(
-        self,
-        taxonomy: Taxonomy | None = None,
-        *,
-        sharpness: float = 10.0,
-        partial_labels: str = "marginal",
-        backbone: str | None = "resnet50",
-        weights: str | os.PathLike[str] | None = "pretrained",
-        finetune: str = "full",
-        image_size: int | tuple[int, int] | None = None,
-        on_bad_image: str = "error",
-        solver: str = "auto",
-        l2: float = DEFAULT_L2,
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        max_epochs: int = 100,
-        batch_size: int = 64,
-        learning_rate: float = 1e-3,
-        recipe: Recipe | None = None,
-        validation_fraction: float | None = 0.1,
-        class_weight: Any = None,
-        warm_start: bool = False,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        memory: str | joblib.Memory | None = None,
-        n_workers: int | None = None,
-        hardware: Hardware | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            taxonomy,
-            backbone=backbone,
-            weights=weights,
-            finetune=finetune,
-            image_size=image_size,
-            on_bad_image=on_bad_image,
-            solver=solver,
-            l2=l2,
-            tol=tol,
-            max_iter=max_iter,
-            max_epochs=max_epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            recipe=recipe,
-            validation_fraction=validation_fraction,
-            class_weight=class_weight,
-            warm_start=warm_start,
-            checkpoint_dir=checkpoint_dir,
-            memory=memory,
-            n_workers=n_workers,
-            hardware=hardware,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.sharpness = sharpness
-        self.partial_labels = partial_labels
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]

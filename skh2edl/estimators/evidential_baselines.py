@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from numbers import Real
+from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
-import joblib
 import numpy as np
 import numpy.typing as npt
 
 from ..heads.base import TreeHead
-from ..heads.evidential import FlatEDLHead, IEDLHead, REDLHead
+from ..heads.evidential import FlatEDLHead, HENNHead, IEDLHead, REDLHead
 from ..taxonomy.taxonomy import Taxonomy
-from ..training.recipe import Hardware, Recipe
 from ..utils.sklearn_tools import Interval
-from .base import DEFAULT_L2, TreeClassifier
+from .base import TreeClassifier
 from .baselines import PARTIAL_LABELS
 from .h2edl import (
     EVIDENCE_SCALE,
@@ -32,11 +30,19 @@ def _rules_of_h2edl(*names: str) -> dict[str, list[Any]]:
     return {name: H2EDLClassifier._parameter_constraints[name] for name in names}
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class EvidentialBaseline(TreeClassifier):
     """Base of the evidential baselines: how logits become evidence, and `predict_opinion`.
 
     How evidence starts, grows and is regularised is the same for them as for H2EDL.
     """
+
+    evidence: str = "softplus"
+    evidence_scale: float | str = EVIDENCE_SCALE
+    initial_vacuity: float = INITIAL_VACUITY
+    kl_weight: float = KL_WEIGHT
+    kl_per_child: bool = True
+    kl_ramp: float = KL_RAMP
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TreeClassifier._parameter_constraints,
@@ -44,71 +50,6 @@ class EvidentialBaseline(TreeClassifier):
             "evidence", "evidence_scale", "initial_vacuity", "kl_weight", "kl_per_child", "kl_ramp"
         ),
     }
-
-    def __init__(
-        self,
-        taxonomy: Taxonomy | None = None,
-        *,
-        evidence: str = "softplus",
-        evidence_scale: float | str = EVIDENCE_SCALE,
-        initial_vacuity: float = INITIAL_VACUITY,
-        kl_weight: float = KL_WEIGHT,
-        kl_per_child: bool = True,
-        kl_ramp: float = KL_RAMP,
-        backbone: str | None = "resnet50",
-        weights: str | os.PathLike[str] | None = "pretrained",
-        finetune: str = "full",
-        image_size: int | tuple[int, int] | None = None,
-        on_bad_image: str = "error",
-        solver: str = "auto",
-        l2: float = DEFAULT_L2,
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        max_epochs: int = 100,
-        batch_size: int = 64,
-        learning_rate: float = 1e-3,
-        recipe: Recipe | None = None,
-        validation_fraction: float | None = 0.1,
-        class_weight: Any = None,
-        warm_start: bool = False,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        memory: str | joblib.Memory | None = None,
-        n_workers: int | None = None,
-        hardware: Hardware | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            taxonomy,
-            backbone=backbone,
-            weights=weights,
-            finetune=finetune,
-            image_size=image_size,
-            on_bad_image=on_bad_image,
-            solver=solver,
-            l2=l2,
-            tol=tol,
-            max_iter=max_iter,
-            max_epochs=max_epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            recipe=recipe,
-            validation_fraction=validation_fraction,
-            class_weight=class_weight,
-            warm_start=warm_start,
-            checkpoint_dir=checkpoint_dir,
-            memory=memory,
-            n_workers=n_workers,
-            hardware=hardware,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.evidence = evidence
-        self.evidence_scale = evidence_scale
-        self.initial_vacuity = initial_vacuity
-        self.kl_weight = kl_weight
-        self.kl_per_child = kl_per_child
-        self.kl_ramp = kl_ramp
 
     def _masses(self, X: Any) -> npt.NDArray[Any]:
         """Return the belief in leaves in tree order, in groups if there are, and the vacuity."""
@@ -137,6 +78,7 @@ class EvidentialBaseline(TreeClassifier):
         return masses[:, self.taxonomy_.leaf_order], masses[:, -1]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class FlatEDLClassifier(EvidentialBaseline):
     """One Dirichlet opinion over the leaves (Flat-EDL).
 
@@ -190,6 +132,13 @@ class FlatEDLClassifier(EvidentialBaseline):
     True
     """
 
+    base_rate_power: float = 0.0
+    base_rate_smoothing: float = 1.0
+    prior_weight: float | str = "children"
+    risk: str = "squared"
+    leaf_weight: float = 0.0
+    partial_labels: str = "marginal"
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **EvidentialBaseline._parameter_constraints,
         **PARTIAL_LABELS,
@@ -197,83 +146,6 @@ class FlatEDLClassifier(EvidentialBaseline):
             "base_rate_power", "base_rate_smoothing", "prior_weight", "risk", "leaf_weight"
         ),
     }
-
-    def __init__(
-        self,
-        taxonomy: Taxonomy | None = None,
-        *,
-        evidence: str = "softplus",
-        evidence_scale: float | str = EVIDENCE_SCALE,
-        initial_vacuity: float = INITIAL_VACUITY,
-        kl_weight: float = KL_WEIGHT,
-        kl_per_child: bool = True,
-        kl_ramp: float = KL_RAMP,
-        base_rate_power: float = 0.0,
-        base_rate_smoothing: float = 1.0,
-        prior_weight: float | str = "children",
-        risk: str = "squared",
-        leaf_weight: float = 0.0,
-        partial_labels: str = "marginal",
-        backbone: str | None = "resnet50",
-        weights: str | os.PathLike[str] | None = "pretrained",
-        finetune: str = "full",
-        image_size: int | tuple[int, int] | None = None,
-        on_bad_image: str = "error",
-        solver: str = "auto",
-        l2: float = DEFAULT_L2,
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        max_epochs: int = 100,
-        batch_size: int = 64,
-        learning_rate: float = 1e-3,
-        recipe: Recipe | None = None,
-        validation_fraction: float | None = 0.1,
-        class_weight: Any = None,
-        warm_start: bool = False,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        memory: str | joblib.Memory | None = None,
-        n_workers: int | None = None,
-        hardware: Hardware | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            taxonomy,
-            evidence=evidence,
-            evidence_scale=evidence_scale,
-            initial_vacuity=initial_vacuity,
-            kl_weight=kl_weight,
-            kl_per_child=kl_per_child,
-            kl_ramp=kl_ramp,
-            backbone=backbone,
-            weights=weights,
-            finetune=finetune,
-            image_size=image_size,
-            on_bad_image=on_bad_image,
-            solver=solver,
-            l2=l2,
-            tol=tol,
-            max_iter=max_iter,
-            max_epochs=max_epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            recipe=recipe,
-            validation_fraction=validation_fraction,
-            class_weight=class_weight,
-            warm_start=warm_start,
-            checkpoint_dir=checkpoint_dir,
-            memory=memory,
-            n_workers=n_workers,
-            hardware=hardware,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.base_rate_power = base_rate_power
-        self.base_rate_smoothing = base_rate_smoothing
-        self.prior_weight = prior_weight
-        self.risk = risk
-        self.leaf_weight = leaf_weight
-        self.partial_labels = partial_labels
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
@@ -298,6 +170,7 @@ class FlatEDLClassifier(EvidentialBaseline):
         return prior / prior.sum()
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class IEDLClassifier(EvidentialBaseline):
     """Flat evidential learning weighted by Fisher information (I-EDL) [1]_.
 
@@ -331,80 +204,14 @@ class IEDLClassifier(EvidentialBaseline):
     True
     """
 
+    fisher_weight: float | None = None
+    partial_labels: str = "marginal"
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **EvidentialBaseline._parameter_constraints,
         **PARTIAL_LABELS,
         "fisher_weight": [Interval(Real, 0, None, closed="left"), None],
     }
-
-    def __init__(
-        self,
-        taxonomy: Taxonomy | None = None,
-        *,
-        evidence: str = "softplus",
-        evidence_scale: float | str = EVIDENCE_SCALE,
-        initial_vacuity: float = INITIAL_VACUITY,
-        kl_weight: float = KL_WEIGHT,
-        kl_per_child: bool = True,
-        kl_ramp: float = KL_RAMP,
-        fisher_weight: float | None = None,
-        partial_labels: str = "marginal",
-        backbone: str | None = "resnet50",
-        weights: str | os.PathLike[str] | None = "pretrained",
-        finetune: str = "full",
-        image_size: int | tuple[int, int] | None = None,
-        on_bad_image: str = "error",
-        solver: str = "auto",
-        l2: float = DEFAULT_L2,
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        max_epochs: int = 100,
-        batch_size: int = 64,
-        learning_rate: float = 1e-3,
-        recipe: Recipe | None = None,
-        validation_fraction: float | None = 0.1,
-        class_weight: Any = None,
-        warm_start: bool = False,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        memory: str | joblib.Memory | None = None,
-        n_workers: int | None = None,
-        hardware: Hardware | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            taxonomy,
-            evidence=evidence,
-            evidence_scale=evidence_scale,
-            initial_vacuity=initial_vacuity,
-            kl_weight=kl_weight,
-            kl_per_child=kl_per_child,
-            kl_ramp=kl_ramp,
-            backbone=backbone,
-            weights=weights,
-            finetune=finetune,
-            image_size=image_size,
-            on_bad_image=on_bad_image,
-            solver=solver,
-            l2=l2,
-            tol=tol,
-            max_iter=max_iter,
-            max_epochs=max_epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            recipe=recipe,
-            validation_fraction=validation_fraction,
-            class_weight=class_weight,
-            warm_start=warm_start,
-            checkpoint_dir=checkpoint_dir,
-            memory=memory,
-            n_workers=n_workers,
-            hardware=hardware,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.fisher_weight = fisher_weight
-        self.partial_labels = partial_labels
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
@@ -418,6 +225,7 @@ class IEDLClassifier(EvidentialBaseline):
         )
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class REDLClassifier(EvidentialBaseline):
     """Relaxed evidential learning over the leaves (R-EDL) [1]_.
 
@@ -451,83 +259,16 @@ class REDLClassifier(EvidentialBaseline):
     True
     """
 
+    relaxation: float = 1.0
+    leaf_prior: float = 0.1
+    partial_labels: str = "marginal"
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **EvidentialBaseline._parameter_constraints,
         **PARTIAL_LABELS,
         "relaxation": [Interval(Real, 0, None, closed="neither")],
         "leaf_prior": [Interval(Real, 0, None, closed="neither")],
     }
-
-    def __init__(
-        self,
-        taxonomy: Taxonomy | None = None,
-        *,
-        evidence: str = "softplus",
-        evidence_scale: float | str = EVIDENCE_SCALE,
-        initial_vacuity: float = INITIAL_VACUITY,
-        kl_weight: float = KL_WEIGHT,
-        kl_per_child: bool = True,
-        kl_ramp: float = KL_RAMP,
-        relaxation: float = 1.0,
-        leaf_prior: float = 0.1,
-        partial_labels: str = "marginal",
-        backbone: str | None = "resnet50",
-        weights: str | os.PathLike[str] | None = "pretrained",
-        finetune: str = "full",
-        image_size: int | tuple[int, int] | None = None,
-        on_bad_image: str = "error",
-        solver: str = "auto",
-        l2: float = DEFAULT_L2,
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        max_epochs: int = 100,
-        batch_size: int = 64,
-        learning_rate: float = 1e-3,
-        recipe: Recipe | None = None,
-        validation_fraction: float | None = 0.1,
-        class_weight: Any = None,
-        warm_start: bool = False,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        memory: str | joblib.Memory | None = None,
-        n_workers: int | None = None,
-        hardware: Hardware | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            taxonomy,
-            evidence=evidence,
-            evidence_scale=evidence_scale,
-            initial_vacuity=initial_vacuity,
-            kl_weight=kl_weight,
-            kl_per_child=kl_per_child,
-            kl_ramp=kl_ramp,
-            backbone=backbone,
-            weights=weights,
-            finetune=finetune,
-            image_size=image_size,
-            on_bad_image=on_bad_image,
-            solver=solver,
-            l2=l2,
-            tol=tol,
-            max_iter=max_iter,
-            max_epochs=max_epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            recipe=recipe,
-            validation_fraction=validation_fraction,
-            class_weight=class_weight,
-            warm_start=warm_start,
-            checkpoint_dir=checkpoint_dir,
-            memory=memory,
-            n_workers=n_workers,
-            hardware=hardware,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.relaxation = relaxation
-        self.leaf_prior = leaf_prior
-        self.partial_labels = partial_labels
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
@@ -540,3 +281,96 @@ class REDLClassifier(EvidentialBaseline):
             partial_labels=self.partial_labels,
             **evidence_options(self),
         )
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class HENNClassifier(EvidentialBaseline):
+    """Evidence for leaves and for groups of leaves: a grouped Dirichlet (HENN) [1]_.
+
+    Labels of every node are native: a group's label teaches the evidence for the group.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy, default=None
+        The tree; None makes a flat one of the labels.
+    evidence, evidence_scale, initial_vacuity, kl_weight, kl_per_child, kl_ramp
+        As in :class:`FlatEDLClassifier`, with the same defaults.
+    group_level : str or int, default=None
+        Name or depth of the level whose nodes are the groups; None means the first level that
+        has two or more nodes.
+    backbone, ... : shared parameters
+        As in :class:`H2EDLClassifier`.
+
+    Attributes
+    ----------
+    groups_ : list
+        Labels of the groups.
+
+    References
+    ----------
+    .. [1] Li, Li, Ock, Guo, Kaplan, Jøsang, Chen, Jeong, Chen: Hyper evidential deep learning to
+       quantify composite classification uncertainty. ICLR 2024.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skh2edl import HENNClassifier, Taxonomy
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(90, 3)) + 3 * np.repeat(np.eye(3), 30, axis=0)
+    >>> y = np.repeat(["lynx", "puma", "dog"], 30)
+    >>> y[:10] = "cat"
+    >>> clf = HENNClassifier(tree, backbone=None).fit(X, y)
+    >>> clf.groups_
+    ['cat', 'dog']
+    >>> belief, vacuity = clf.predict_opinion(X)
+    >>> in_groups = clf.predict_group_belief(X)
+    >>> bool(abs(belief.sum(axis=1) + in_groups.sum(axis=1) + vacuity - 1).max() < 1e-9)
+    True
+    """
+
+    group_level: str | int | None = None
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **EvidentialBaseline._parameter_constraints,
+        "group_level": [str, Interval(Integral, 1, None, closed="left"), None],
+    }
+
+    def _make_head(
+        self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
+    ) -> TreeHead:
+        return HENNHead(
+            taxonomy,
+            n_features,
+            group_nodes=_group_nodes(taxonomy, self.group_level),
+            **evidence_options(self),
+        )
+
+    @property
+    def groups_(self) -> list[Any]:
+        """Labels of the groups, in tree order."""
+        nodes = _group_nodes(self.taxonomy_, self.group_level)
+        return self.taxonomy_.labels(nodes)
+
+    def predict_group_belief(self, X: Any) -> npt.NDArray[Any]:
+        """Return the belief in each group that is in none of its leaves.
+
+        Parameters
+        ----------
+        X : images or array-like
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        belief : ndarray of shape (n_samples, n_groups)
+            Columns in the order of `groups_`. With what :meth:`predict_opinion` returns, a row
+            sums to 1.
+        """
+        return self._masses(X)[:, self.taxonomy_.n_leaves : -1]
+
+
+def _group_nodes(taxonomy: Taxonomy, level: str | int | None) -> npt.NDArray[np.int64]:
+    if level is None:
+        # Nodes above the first that branches are alone on their level.
+        level = int(taxonomy.depths[taxonomy.branching_nodes[0]]) + 1
+    return taxonomy.level_nodes(level)

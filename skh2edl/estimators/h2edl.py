@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
-import joblib
 import numpy as np
 import numpy.typing as npt
 
@@ -15,9 +14,8 @@ from ..heads.evidence import EVIDENCE_FUNCTIONS
 from ..heads.h2edl import RISKS, OpinionTreeHead, supervised_nodes
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
-from ..training.recipe import Hardware, Recipe
 from ..utils.sklearn_tools import Interval, StrOptions
-from .base import DEFAULT_L2, TreeClassifier
+from .base import TreeClassifier
 
 # What the paper leaves open; chosen on validation data by docs/studies/defaults.py.
 EVIDENCE_SCALE = 300.0  # evidence grows exponentially up to about this, then linearly
@@ -35,6 +33,7 @@ VARIANTS: dict[str, dict[str, float]] = {
 }
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class H2EDLClassifier(TreeClassifier):
     """Classify images into a taxonomy and say how far down the evidence reaches (H2EDL).
 
@@ -175,6 +174,20 @@ class H2EDLClassifier(TreeClassifier):
     True
     """
 
+    evidence: str = "softplus"
+    evidence_scale: float | str = EVIDENCE_SCALE
+    initial_vacuity: float = INITIAL_VACUITY
+    base_rate_power: float = 0.0
+    base_rate_smoothing: float = 1.0
+    prior_weight: float | str = "children"
+    risk: str = "squared"
+    kl_weight: float = KL_WEIGHT
+    kl_per_child: bool = True
+    kl_ramp: float = KL_RAMP
+    leaf_weight: float = LEAF_WEIGHT
+    consistency_weight: float = 0.0
+    depth_weights: Sequence[float] | None = None
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TreeClassifier._parameter_constraints,
         "evidence": [StrOptions(set(EVIDENCE_FUNCTIONS))],
@@ -191,85 +204,6 @@ class H2EDLClassifier(TreeClassifier):
         "consistency_weight": [Interval(Real, 0, None, closed="left")],
         "depth_weights": ["array-like", None],
     }
-
-    def __init__(
-        self,
-        taxonomy: Taxonomy | None = None,
-        *,
-        evidence: str = "softplus",
-        evidence_scale: float | str = EVIDENCE_SCALE,
-        initial_vacuity: float = INITIAL_VACUITY,
-        base_rate_power: float = 0.0,
-        base_rate_smoothing: float = 1.0,
-        prior_weight: float | str = "children",
-        risk: str = "squared",
-        kl_weight: float = KL_WEIGHT,
-        kl_per_child: bool = True,
-        kl_ramp: float = KL_RAMP,
-        leaf_weight: float = LEAF_WEIGHT,
-        consistency_weight: float = 0.0,
-        depth_weights: Sequence[float] | None = None,
-        backbone: str | None = "resnet50",
-        weights: str | os.PathLike[str] | None = "pretrained",
-        finetune: str = "full",
-        image_size: int | tuple[int, int] | None = None,
-        on_bad_image: str = "error",
-        solver: str = "auto",
-        l2: float = DEFAULT_L2,
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        max_epochs: int = 100,
-        batch_size: int = 64,
-        learning_rate: float = 1e-3,
-        recipe: Recipe | None = None,
-        validation_fraction: float | None = 0.1,
-        class_weight: Any = None,
-        warm_start: bool = False,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        memory: str | joblib.Memory | None = None,
-        n_workers: int | None = None,
-        hardware: Hardware | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            taxonomy,
-            backbone=backbone,
-            weights=weights,
-            finetune=finetune,
-            image_size=image_size,
-            on_bad_image=on_bad_image,
-            solver=solver,
-            l2=l2,
-            tol=tol,
-            max_iter=max_iter,
-            max_epochs=max_epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            recipe=recipe,
-            validation_fraction=validation_fraction,
-            class_weight=class_weight,
-            warm_start=warm_start,
-            checkpoint_dir=checkpoint_dir,
-            memory=memory,
-            n_workers=n_workers,
-            hardware=hardware,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.evidence = evidence
-        self.evidence_scale = evidence_scale
-        self.initial_vacuity = initial_vacuity
-        self.base_rate_power = base_rate_power
-        self.base_rate_smoothing = base_rate_smoothing
-        self.prior_weight = prior_weight
-        self.risk = risk
-        self.kl_weight = kl_weight
-        self.kl_per_child = kl_per_child
-        self.kl_ramp = kl_ramp
-        self.leaf_weight = leaf_weight
-        self.consistency_weight = consistency_weight
-        self.depth_weights = depth_weights
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]

@@ -10,7 +10,6 @@ import inspect
 import json
 import math
 import os
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +44,6 @@ _DTYPES = {
     "BOOL": torch.bool,
 }
 
-# Class name in a file -> the module that defines it: a file cannot ask for anything else.
-MODEL_CLASSES = {
-    "H2EDLClassifier": "h2edl",
-    "FlatCEClassifier": "baselines",
-    "HierCEClassifier": "baselines",
-    "FlatEDLClassifier": "evidential_baselines",
-    "IEDLClassifier": "evidential_baselines",
-    "REDLClassifier": "evidential_baselines",
-    "HENNClassifier": "henn",
-    "HXEClassifier": "baselines",
-    "SoftLabelClassifier": "baselines",
-}
 # They speak of the machine that trained the model, not of the model.
 _LEFT_OUT = {"taxonomy", "checkpoint_dir", "memory", "hardware"}
 _FITTED_VALUES = (
@@ -93,7 +80,9 @@ def save_model(estimator: Any, path: str | os.PathLike[str]) -> None:
     True
     """
     name, network = type(estimator).__name__, estimator.network_
-    if type(estimator).__module__ != f"{__package__}.{MODEL_CLASSES.get(name)}":
+    from .methods import MODEL_CLASSES  # late: they inherit what calls this function
+
+    if type(estimator) is not MODEL_CLASSES.get(name):
         raise TypeError(
             f"{name} is not a classifier of this package, so no file could bring it back. Save one "
             f"of {', '.join(MODEL_CLASSES)}, or use joblib.dump."
@@ -208,12 +197,14 @@ def _rebuild(header: dict[str, Any], kinds: Kinds, place: str) -> tuple[Any, Net
     return estimator, network.double() if dtype == torch.float64 else network
 
 
-def _module_of(name: Any) -> Any:
+def _class_of(name: Any) -> Any:
+    from .methods import MODEL_CLASSES
+
     if not isinstance(name, str) or name not in MODEL_CLASSES:
         raise ValueError(
             f"it names the class {shown(name)}, and this release knows {', '.join(MODEL_CLASSES)}."
         )
-    return import_module(f"{__package__}.{MODEL_CLASSES[name]}")
+    return MODEL_CLASSES[name]
 
 
 def _make_estimator(name: Any, parameters: Any) -> Any:
@@ -224,7 +215,7 @@ def _make_estimator(name: Any, parameters: Any) -> Any:
     # A cache is read with pickle, so a file may not choose where one is.
     if forbidden := sorted(_LEFT_OUT & decoded.keys()):
         raise ValueError(f"it sets {', '.join(forbidden)}, which no saved model does.")
-    estimator = getattr(_module_of(name), name)(**decoded)
+    estimator = _class_of(name)(**decoded)
     estimator._validate_params()
     return estimator
 
@@ -238,9 +229,9 @@ def _from_format_1(header: dict[str, Any]) -> dict[str, Any]:
     if choices.get("read_out") == "nested":
         raise ValueError(
             "it shares weights between siblings (read_out='nested'), which this release does not. "
-            "Fit the model again, or load it with skh2edl 0.1.0."
+            "Fit the model again."
         )
-    names = inspect.signature(getattr(_module_of(header["class"]), header["class"])).parameters
+    names = inspect.signature(_class_of(header["class"])).parameters
     new = {name: value for name, value in old.items() if name in names}
     # None was the choice of a preset; it trained the model and predicts nothing.
     defaults = {name: names[name].default for name, value in new.items() if value is None}

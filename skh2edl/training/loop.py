@@ -29,10 +29,13 @@ from .distributed import (
 )
 from .network import Boxed, Network
 from .recipe import Hardware, Recipe, resolve_precision
-from .samples import Samples
+from .samples import Samples, TrainingSet
 from .selection import make_selection
 from .sparse_adamw import RowOptimizer, clip_gradients
-from .sync_batch_norm import Share, naming_batches_of_one, shared_batch_statistics
+from .sync_batch_norm import BatchPart, naming_batches_of_one, synchronized_batch_norm
+
+# Called with the network and the record of an epoch; True stops the training.
+OnEpoch = Callable[[Network, dict[str, float]], bool]
 
 
 @dataclass(frozen=True)
@@ -120,38 +123,32 @@ class HeldOut:
 
 
 def identity_of_run(
-    network: Network,
-    samples: Samples,
-    targets: npt.NDArray[np.int64],
-    weights: npt.NDArray[np.float64],
-    held_out: HeldOut | None,
+    network: Network, data: TrainingSet, held_out: HeldOut | None
 ) -> dict[str, str]:
     """Hash the data and the start that a run must share with the checkpoint it resumes.
 
     Parameters
     ----------
-    network, samples, targets, weights, held_out
+    network, data, held_out
         As in :func:`train`.
     """
     validation = "" if held_out is None else held_out.samples.content_hash()
     return {
-        "data": hash_values(samples.content_hash(), validation),
-        "labels": hash_values(targets, [] if held_out is None else held_out.labels.tolist()),
-        "weights of samples": hash_values(weights),
+        "data": hash_values(data.samples.content_hash(), validation),
+        "labels": hash_values(data.targets, [] if held_out is None else held_out.labels.tolist()),
+        "weights of samples": hash_values(data.weight),
         "initial weights": hash_weights(network),
     }
 
 
 def train(
     network: Network,
-    samples: Samples,
-    targets: npt.NDArray[np.int64],
-    weights: npt.NDArray[np.float64],
+    data: TrainingSet,
     plan: Plan,
     *,
     held_out: HeldOut | None = None,
     checkpoint: CheckpointFile | None = None,
-    on_epoch: Callable[[Network, dict[str, float]], bool] | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> Progress:
     """Train a network and leave the best (or last) weights in it.
 
@@ -159,18 +156,14 @@ def train(
     ----------
     network : Network
         Trained in place; on the CPU before and after.
-    samples : Samples
-        The inputs.
-    targets : ndarray of int64 of shape (n_samples,)
-        Target node of each position.
-    weights : ndarray of shape (n_samples,)
-        Weight of each position.
+    data : TrainingSet
+        What to train on.
     plan : Plan
         How to train.
     held_out : HeldOut, default=None
         What selects the epoch that is kept. None keeps the last epoch.
     checkpoint : CheckpointFile, default=None
-        Where to go on from, and what to write after each epoch.
+        Where to resume from, and what to write after each epoch.
     on_epoch : callable, default=None
         Called after each epoch with the network and its record, in the first process; True stops
         training.
@@ -181,16 +174,15 @@ def train(
     """
     if held_out is not None:
         held_out.make_score()  # an unknown score is refused before any process starts
-    arguments = network, samples, targets, weights, plan, held_out, checkpoint
     if plan.hardware.strategy not in SPAWNED:
-        return _train_here(*arguments, on_epoch)
+        return _train_here(network, data, plan, held_out, checkpoint, on_epoch)
     if on_epoch is not None:
         raise ValueError(
             f"Callbacks cannot follow the processes of strategy={plan.hardware.strategy!r}. Run a "
             "script with strategy='ddp', or take the callbacks away."
         )
     n_processes = count_devices(plan.hardware.accelerator, plan.hardware.devices)
-    result = spawn(n_processes, _train_elsewhere, *arguments)
+    result = spawn(n_processes, _train_elsewhere, network, data, plan, held_out, checkpoint)
     network.load_state_dict(result["network"])
     network.eval()
     return Progress(**result["progress"])
@@ -198,30 +190,24 @@ def train(
 
 def _train_elsewhere(
     network: Network,
-    samples: Samples,
-    targets: npt.NDArray[np.int64],
-    weights: npt.NDArray[np.float64],
+    data: TrainingSet,
     plan: Plan,
     held_out: HeldOut | None,
     checkpoint: CheckpointFile | None,
 ) -> dict[str, Any]:
     """Be one of the processes that another one started, and hand over what was learnt."""
     joined = replace(plan, hardware=clone(plan.hardware).set_params(strategy="ddp"))
-    progress = _train_here(
-        network, samples, targets, weights, joined, held_out, checkpoint, on_epoch=None
-    )
+    progress = _train_here(network, data, joined, held_out, checkpoint, on_epoch=None)
     return {"network": network.state_dict(), "progress": vars(progress)}
 
 
 def _train_here(
     network: Network,
-    samples: Samples,
-    targets: npt.NDArray[np.int64],
-    weights: npt.NDArray[np.float64],
+    data: TrainingSet,
     plan: Plan,
     held_out: HeldOut | None,
     checkpoint: CheckpointFile | None,
-    on_epoch: Callable[[Network, dict[str, float]], bool] | None,
+    on_epoch: OnEpoch | None,
 ) -> Progress:
     """Train in this process, and together with others where the strategy says so."""
     fabric = make_fabric(
@@ -232,21 +218,12 @@ def _train_here(
     )
     with (
         naming_lost_processes(fabric),
-        shared_batch_statistics(network, fabric.world_size) as share,
+        synchronized_batch_norm(network, fabric.world_size) as batch_part,
     ):
         if fabric.world_size > 1:
-            check_agreement(
-                fabric,
-                {
-                    "random_state": hash_values(plan.seed),
-                    "data": samples.content_hash(),
-                    "labels": hash_values(targets),
-                    "weights of samples": hash_values(weights),
-                    "initial weights": hash_weights(network),
-                    "validation data": "0" if held_out is None else held_out.samples.content_hash(),
-                },
-            )
-        run = _Run(fabric, network, samples, targets, weights, plan, held_out, share)
+            identity = identity_of_run(network, data, held_out)
+            check_agreement(fabric, identity | {"random_state": hash_values(plan.seed)})
+        run = _Run(fabric, network, data, plan, held_out, batch_part)
         progress = run.all_epochs(checkpoint, on_epoch)
     network.to("cpu").eval()
     return progress
@@ -259,22 +236,19 @@ class _Run:
         self,
         fabric: Any,
         network: Network,
-        samples: Samples,
-        targets: npt.NDArray[np.int64],
-        weights: npt.NDArray[np.float64],
+        data: TrainingSet,
         plan: Plan,
         held_out: HeldOut | None,
-        share: Share,
+        batch_part: BatchPart,
     ) -> None:
         from timm import optim
         from timm.scheduler.scheduler_factory import create_scheduler_v2
         from timm.utils.model_ema import ModelEmaV3
 
-        self.fabric, self.network, self.samples, self.plan = fabric, network, samples, plan
-        self.targets, self.weights, self.held_out = targets, weights, held_out
-        self.share = share
+        self.fabric, self.network, self.data, self.plan = fabric, network, data, plan
+        self.held_out, self.batch_part = held_out, batch_part
         self.score = None if held_out is None else held_out.make_score()
-        self.loader = samples.training_loader(
+        self.loader = data.samples.training_loader(
             plan.batch_size, plan.seed, fabric.global_rank, fabric.world_size
         )
         self.n_batches = max(len(self.loader), 1)
@@ -315,9 +289,9 @@ class _Run:
     def all_epochs(
         self,
         checkpoint: CheckpointFile | None,
-        on_epoch: Callable[[Network, dict[str, float]], bool] | None,
+        on_epoch: OnEpoch | None,
     ) -> Progress:
-        """Go on from the checkpoint to the end."""
+        """Resume from the checkpoint, if there is one, and train to the end."""
         fabric, network, plan, ema = self.fabric, self.network, self.plan, self.ema
         progress = self._resume(checkpoint)
         wrapped: Any = torch.compile(network) if plan.hardware.compile else network
@@ -368,17 +342,17 @@ class _Run:
         shown = self.plan.verbose > 1 and fabric.is_global_zero
         for batch, (inputs, positions) in enumerate(_bar(self.loader, shown)):
             self.scheduler.step_update(epoch * n_batches + batch)
-            rows = positions.numpy()  # NumPy would take a tensor of one element for a number
-            weight = torch.as_tensor(self.weights[rows], dtype=torch.float32)
-            self.share.is_empty = not len(rows)
-            if self.share.is_empty:
+            chosen = positions.numpy()  # NumPy would take a tensor of one element for a number
+            weight = torch.as_tensor(self.data.weight[chosen], dtype=torch.float32)
+            self.batch_part.is_empty = not len(chosen)
+            if self.batch_part.is_empty:
                 # Something without weight stands in: not every network takes nothing.
                 inputs = inputs.new_zeros((1, *inputs.shape[1:]))
-                rows, weight = np.zeros(1, dtype=np.int64), torch.zeros(1)
-            prepared = self.network.head.prepare(self.targets[rows]).to(fabric.device)
+                chosen, weight = np.zeros(1, dtype=np.int64), torch.zeros(1)
+            prepared = self.network.head.prepare(self.data.targets[chosen]).to(fabric.device)
             weight = weight.to(fabric.device, non_blocking=True)
             inputs = inputs.to(fabric.device, non_blocking=True)
-            with naming_batches_of_one(len(self.targets), self.plan.batch_size):
+            with naming_batches_of_one(len(self.data.targets), self.plan.batch_size):
                 progress = self.plan.progress(epoch + batch / n_batches)
                 losses = self.module(inputs, Boxed(prepared), progress)
             # Over all processes, so that their number does not change the step.
@@ -409,10 +383,10 @@ class _Run:
         assert self.held_out is not None
         assert self.score is not None
         fabric, samples = self.fabric, self.held_out.samples
-        share = samples
+        own = samples
         if fabric.world_size > 1:
-            share = samples.subset(np.arange(fabric.global_rank, len(samples), fabric.world_size))
-        part = share.read(trained, "leaf_log_probability", fabric.device)
+            own = samples.subset(np.arange(fabric.global_rank, len(samples), fabric.world_size))
+        part = own.read(trained, "leaf_log_probability", fabric.device)
         log_leaves = gather_rows(fabric, part, len(samples))
         # A scorer of the user's own need not be a pure function: one process asks it.
         value = self.score(log_leaves) if fabric.is_global_zero else 0.0
@@ -424,7 +398,7 @@ class _Run:
         progress: Progress,
         trained: Network,
         record: dict[str, float],
-        on_epoch: Callable[[Network, dict[str, float]], bool] | None,
+        on_epoch: OnEpoch | None,
     ) -> bool:
         asked = False
         if on_epoch is not None and self.fabric.is_global_zero:
@@ -481,7 +455,7 @@ class _Run:
         if not broken:
             return
         members = self.loader.batch_sampler.members(broken[0])
-        names = ", ".join(self.samples.describe(position) for position in members[:5])
+        names = ", ".join(self.data.samples.describe(position) for position in members[:5])
         raise FloatingPointError(
             f"The loss became NaN or infinite in epoch {epoch}, batch {broken[0]}, which begins "
             f"with {names}. Lower learning_rate, set clip_norm, or check these samples. The "
@@ -497,7 +471,7 @@ class _Run:
         ]
         if broken:
             members = self.loader.batch_sampler.members(self.n_batches - 1)
-            names = ", ".join(self.samples.describe(position) for position in members[:5])
+            names = ", ".join(self.data.samples.describe(position) for position in members[:5])
             raise FloatingPointError(
                 f"Weights became NaN or infinite in the last batch of epoch {epoch}, batch "
                 f"{self.n_batches - 1}, which begins with {names}; first in {broken[:3]}. Lower "

@@ -1,4 +1,4 @@
-"""What a classifier is given, images or rows of features, behind one small interface."""
+"""What a classifier is given, images or features, behind one small interface."""
 
 from __future__ import annotations
 
@@ -191,3 +191,28 @@ class ImageSamples:
     def content_hash(self) -> str:
         """Hash what identifies the images."""
         return self.source.content_hash()
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """Samples with what a fit is told of them.
+
+    Parameters
+    ----------
+    samples : Samples
+        The inputs.
+    targets : ndarray of int64 of shape (n_samples,)
+        Target nodes.
+    weight : ndarray of float64 of shape (n_samples,)
+        Sample weights.
+    """
+
+    samples: Samples
+    targets: npt.NDArray[np.int64]
+    weight: npt.NDArray[np.float64]
+
+    def subset(self, positions: npt.NDArray[np.int64]) -> TrainingSet:
+        """Return some of the samples."""
+        return TrainingSet(
+            self.samples.subset(positions), self.targets[positions], self.weight[positions]
+        )

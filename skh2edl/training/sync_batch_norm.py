@@ -32,8 +32,8 @@ class _SumOfProcesses(torch.autograd.Function):
 
 
 @dataclass
-class Share:
-    """What this process has of a batch.
+class BatchPart:
+    """The part of a batch that this process has.
 
     Parameters
     ----------
@@ -45,10 +45,10 @@ class Share:
 
 
 @contextmanager
-def shared_batch_statistics(network: nn.Module, n_processes: int) -> Iterator[Share]:
+def synchronized_batch_norm(network: nn.Module, n_processes: int) -> Iterator[BatchPart]:
     """Let the batch normalisations of a network see the batches of all processes while it trains.
 
-    Unlike ``torch.nn.SyncBatchNorm`` this runs on the CPU too, knows empty shares of a batch, and
+    Unlike ``torch.nn.SyncBatchNorm`` this runs on the CPU too, knows a process without samples, and
     leaves the modules as they were.
 
     Parameters
@@ -60,15 +60,15 @@ def shared_batch_statistics(network: nn.Module, n_processes: int) -> Iterator[Sh
 
     Yields
     ------
-    share : Share
+    part : BatchPart
         To be set before each batch.
 
     Examples
     --------
-    >>> with shared_batch_statistics(nn.Sequential(nn.BatchNorm2d(3)), n_processes=1):
+    >>> with synchronized_batch_norm(nn.Sequential(nn.BatchNorm2d(3)), n_processes=1):
     ...     pass
     """
-    share = Share()
+    part = BatchPart()
     changed: list[Any] = []
     others = set()
     if n_processes > 1:
@@ -76,9 +76,9 @@ def shared_batch_statistics(network: nn.Module, n_processes: int) -> Iterator[Sh
             if not isinstance(module, _PLAIN) or not module.track_running_stats:
                 continue
             if type(module) in _PLAIN:
-                module.forward = partial(_normalize, module, share)  # type: ignore[method-assign]
+                module.forward = partial(_normalize, module, part)  # type: ignore[method-assign]
             elif _is_timms(module):
-                module.forward = partial(_normalize_and_activate, module, share)  # type: ignore[method-assign]
+                module.forward = partial(_normalize_and_activate, module, part)  # type: ignore[method-assign]
             else:
                 others.add(type(module).__name__)
                 continue
@@ -91,7 +91,7 @@ def shared_batch_statistics(network: nn.Module, n_processes: int) -> Iterator[Sh
             stacklevel=2,
         )
     try:
-        yield share
+        yield part
     finally:
         for module in changed:
             del module.forward
@@ -119,19 +119,19 @@ def _is_timms(module: nn.Module) -> bool:
     return type(module) is BatchNormAct2d
 
 
-def _normalize_and_activate(norm: Any, share: Share, inputs: Tensor) -> Tensor:
-    outputs: Tensor = norm.act(norm.drop(_normalize(norm, share, inputs)))
+def _normalize_and_activate(norm: Any, part: BatchPart, inputs: Tensor) -> Tensor:
+    outputs: Tensor = norm.act(norm.drop(_normalize(norm, part, inputs)))
     return outputs
 
 
-def _normalize(norm: Any, share: Share, inputs: Tensor) -> Tensor:
+def _normalize(norm: Any, part: BatchPart, inputs: Tensor) -> Tensor:
     if not norm.training:
         known = norm.running_mean, norm.running_var, norm.weight, norm.bias
         return nn.functional.batch_norm(inputs, *known, eps=norm.eps)
     values = inputs.float() if inputs.dtype in (torch.float16, torch.bfloat16) else inputs
     others = [dim for dim in range(values.ndim) if dim != 1]
     shape = [1, -1] + [1] * (values.ndim - 2)
-    counted = slice(0 if share.is_empty else None)
+    counted = slice(0 if part.is_empty else None)
     count = values.new_full((1,), values[counted].numel() / values.shape[1])
     first = _SumOfProcesses.apply(torch.cat([values[counted].sum(others), count]))
     n_values = first[-1].detach().clamp(min=1)

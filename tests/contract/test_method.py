@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV
 import skh2edl
 from skh2edl import H2EDLClassifier, Recipe, Taxonomy
 from skh2edl.estimators.h2edl import KL_WEIGHT, LEAF_WEIGHT
-from skh2edl.estimators.model_files import MODEL_CLASSES as METHODS
+from skh2edl.estimators.methods import MODEL_CLASSES as METHODS
 
 VARIANTS_OF_THE_737 = [f"737-{number}00" for number in range(2, 10)]
 PLANES = Taxonomy.from_nested({"737": VARIANTS_OF_THE_737, "Cessna": ["172", "208"]})

@@ -8,7 +8,7 @@ from sklearn.model_selection import cross_validate
 
 import skh2edl
 from skh2edl import H2EDLClassifier, Hardware, Taxonomy
-from skh2edl.estimators.model_files import MODEL_CLASSES
+from skh2edl.estimators.methods import MODEL_CLASSES
 
 TREE = Taxonomy.from_nested(
     {"cat": {"big": ["lynx", "puma"]}, "dog": ["fox", "wolf", "dhole"], "other": None}

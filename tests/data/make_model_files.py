@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from skh2edl import Taxonomy
-from skh2edl.estimators.model_files import FORMAT_VERSION, MODEL_CLASSES
+from skh2edl.estimators.methods import MODEL_CLASSES
+from skh2edl.estimators.model_files import FORMAT_VERSION
 
 TREE = Taxonomy.from_nested(
     {"cat": {"big": ["lynx", "puma"]}, "dog": ["fox", "wolf", "dhole"], "other": None},
@@ -33,8 +34,7 @@ def main(folder=None):
     X = rng.normal(size=(40, 3)).round(3).astype(np.float32)
     labels = [*np.resize(TREE.leaves, 36), "cat", "dog", "big", "cat"]
     expected = {"X": X[:5].astype(float).tolist(), "log_proba": {}, "versions": {}}
-    for name, module in MODEL_CLASSES.items():
-        kind = getattr(import_module(f"skh2edl.{module}"), name)
+    for name, kind in MODEL_CLASSES.items():
         clf = kind(TREE, backbone=None, random_state=0).fit(X, labels)
         clf.save(out / f"{name}.safetensors")
         expected["log_proba"][name] = clf.predict_log_proba(X[:5]).astype(float).tolist()

@@ -24,7 +24,7 @@ from skh2edl import (
     load_model,
 )
 from skh2edl.datasets import make_glyphs
-from skh2edl.estimators.model_files import MODEL_CLASSES
+from skh2edl.estimators.methods import MODEL_CLASSES
 from skh2edl.heads.evidential import FlatEDLHead, HENNHead, IEDLHead, REDLHead
 from skh2edl.heads.softmax import HXEHead, SoftLabelHead, SoftmaxHead, SoftmaxTreeHead
 from skh2edl.training.checkpoints import CheckpointFile

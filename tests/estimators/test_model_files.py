@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from skh2edl import H2EDLClassifier, Taxonomy, load_model
-from skh2edl.estimators.model_files import MODEL_CLASSES
+from skh2edl.estimators.methods import MODEL_CLASSES
 
 TREE = Taxonomy.from_nested(
     {"cat": {"big": ["lynx", "puma"]}, "dog": ["fox", "wolf", "other"], "other": None}

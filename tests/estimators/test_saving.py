@@ -2,7 +2,6 @@
 
 import errno
 import pickle
-from importlib import import_module
 from pathlib import Path
 
 import joblib
@@ -13,7 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from skh2edl import FlatCEClassifier, H2EDLClassifier, Hardware, Recipe, Taxonomy, load_model
-from skh2edl.estimators.model_files import MODEL_CLASSES
+from skh2edl.estimators.methods import MODEL_CLASSES
 
 TREE = Taxonomy.from_nested(
     {"cat": {"big": ["lynx", "puma"]}, "dog": ["fox", "wolf", "other"], "other": None},
@@ -30,7 +29,7 @@ def rows(n_samples=60, dtype=np.float32):
 
 
 def class_named(name):
-    return getattr(import_module(f"skh2edl.estimators.{MODEL_CLASSES[name]}"), name)
+    return MODEL_CLASSES[name]
 
 
 def save_and_load(classifier, folder):
