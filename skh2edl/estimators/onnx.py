@@ -140,7 +140,7 @@ def _tree_opinion(head: OpinionTreeHead, features: Tensor) -> tuple[Tensor, Tens
     evidence = head.evidence(features)
     strength = segments.node_sum(evidence) + head.prior_weight
     vacuity = head.prior_weight / strength
-    reach = segments.sum_along_paths((evidence / segments.spread(strength)).log()).exp()
+    reach = segments.sum_along_paths((evidence / segments.to_children(strength)).log()).exp()
     # The first branching node is above all others: belief arrives there whole.
     stops = vacuity[:, 1:] * reach[:, tree.last_decision[tree.branching_nodes[1:]]]
     leaves = reach[:, segments.leaf_decision]

@@ -132,7 +132,7 @@ class OpinionTreeHead(EvidentialHead):
     def log_conditional(self, features: Tensor) -> Tensor:
         """Return log p of every decision: (n, n_decisions)."""
         alpha = self.evidence(features) + self.prior
-        return alpha.log() - self.segments.spread(self.segments.node_sum(alpha).log())
+        return alpha.log() - self.segments.to_children(self.segments.node_sum(alpha).log())
 
     def leaf_log_probability(self, features: Tensor) -> Tensor:
         """Return log P of each leaf in tree order: (n, n_leaves)."""
@@ -162,7 +162,7 @@ class OpinionTreeHead(EvidentialHead):
         supervised = self.is_supervised.index_select(0, paths.decision)
         alpha = self.to_evidence(self.path_logits(features, paths)) * supervised + prior
         strength = paths.segment_sum(alpha)
-        probability = alpha / paths.spread(strength)
+        probability = alpha / paths.to_entries(strength)
 
         surprise = losses.log_risk(alpha, strength, paths.target)
         if self.risk == "squared":

@@ -9,7 +9,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from ..taxonomy.sums import combine_along_paths, depth_slices
 from ..taxonomy.taxonomy import Taxonomy
 
 # Up to here the paths to all nodes are listed once, else for each batch.
@@ -53,7 +53,7 @@ class Paths:
         Position in the batch, and branching position.
     target : Tensor of shape (n_segments,)
         Entry of the child on the path.
-    decision, row, segment : Tensor of shape (n_entries,)
+    decision, owner, segment : Tensor of shape (n_entries,)
         Decision, position in the batch and segment of each entry.
     order : Tensor of shape (n_entries,)
         The entries sorted by decision, stably.
@@ -64,7 +64,7 @@ class Paths:
     node: Tensor
     target: Tensor
     decision: Tensor
-    row: Tensor
+    owner: Tensor
     segment: Tensor
     order: Tensor
 
@@ -88,13 +88,13 @@ class Paths:
 
     def gather(self, values: Tensor) -> Tensor:
         """Pick the entries from a dense matrix: (n, n_decisions) to (n_entries,)."""
-        return values.flatten().index_select(0, self.row * values.shape[1] + self.decision)
+        return values.flatten().index_select(0, self.owner * values.shape[1] + self.decision)
 
     def sample_sum(self, values: Tensor) -> Tensor:
         """Add up the segments of each sample; a sample without any gets 0."""
         return values.new_zeros(self.n_samples).index_add(0, self.sample, values)
 
-    def spread(self, values: Tensor) -> Tensor:
+    def to_entries(self, values: Tensor) -> Tensor:
         """Repeat each segment's value for its entries: (n_segments,) to (n_entries,)."""
         return values.index_select(0, self.segment)
 
@@ -106,8 +106,8 @@ class Paths:
         """Normalise the entries of each segment to a distribution, in logs."""
         highest = logits.new_full((self.sample.shape[0],), -torch.inf)
         highest = highest.scatter_reduce(0, self.segment, logits.detach(), "amax")
-        shifted = logits - self.spread(highest)
-        return shifted - self.spread(self.segment_sum(shifted.exp()).log())
+        shifted = logits - self.to_entries(highest)
+        return shifted - self.to_entries(self.segment_sum(shifted.exp()).log())
 
 
 class TreeSegments(nn.Module):
@@ -147,9 +147,7 @@ class TreeSegments(nn.Module):
         if taxonomy.n_leaves <= _MAX_LEAVES_OF_MATRIX:
             on_path = torch.from_numpy(_paths_to_leaves(taxonomy))
         self.register_buffer("on_path", on_path, persistent=False)
-        # Decisions of one depth are one slice, because branching nodes are breadth first.
-        starts = np.flatnonzero(np.diff(depths[taxonomy.decision_nodes], prepend=-1))
-        self._depth_slices = list(pairwise([*starts.tolist(), taxonomy.n_decisions]))
+        self._depth_slices = depth_slices(taxonomy)
         self._nodes_per_slice = np.unique_counts(depths).counts.tolist()
 
     node: Tensor
@@ -163,11 +161,11 @@ class TreeSegments(nn.Module):
 
     def node_sum(self, values: Tensor) -> Tensor:
         """Add up the columns of each node: (n, n_decisions) to (n, n_branching)."""
-        # Rows of the transpose are contiguous, so whole rows are added at once.
+        # The transpose is contiguous along samples, so whole vectors are added at once.
         total = values.new_zeros(self.taxonomy.n_branching, values.shape[0])
         return total.index_add_(0, self.node, values.T).T
 
-    def spread(self, values: Tensor) -> Tensor:
+    def to_children(self, values: Tensor) -> Tensor:
         """Repeat each node's column for its decisions: (n, n_branching) to (n, n_decisions)."""
         return values[:, self.node]
 
@@ -176,8 +174,8 @@ class TreeSegments(nn.Module):
         highest = logits.new_full((logits.shape[0], self.taxonomy.n_branching), -torch.inf)
         index = self.node.expand(logits.shape[0], -1)
         highest = highest.scatter_reduce(1, index, logits.detach(), "amax")
-        shifted = logits - self.spread(highest)
-        return shifted - self.spread(self.node_sum(shifted.exp()).log())
+        shifted = logits - self.to_children(highest)
+        return shifted - self.to_children(self.node_sum(shifted.exp()).log())
 
     def sum_to_leaves(self, values: Tensor) -> Tensor:
         """Add up the decisions on the path to each leaf: (n, n_decisions) to (n, n_leaves)."""
@@ -187,12 +185,9 @@ class TreeSegments(nn.Module):
 
     def sum_along_paths(self, values: Tensor) -> Tensor:
         """Add to each decision all decisions before it on the path from the root."""
-        (_, first), *deeper = self._depth_slices
-        # All others hang from the first branching node, at any later depth.
-        done = values[:, :first]
-        for low, high in deeper:
-            done = torch.cat([done, values[:, low:high] + done[:, self.parent[low:high]]], dim=1)
-        return done
+        steps = [(low, high, self.parent[low:high]) for low, high in self._depth_slices[1:]]
+        total: Tensor = combine_along_paths(values.clone(), steps)
+        return total
 
     def log_sum_below(self, leaves: Tensor) -> Tensor:
         """Add up exponentials of the leaves below each decision, in logs.

@@ -1,4 +1,4 @@
-"""The hyper-opinion: how far down a taxonomy the evidence carries."""
+"""The hyper-opinion: how far down a taxonomy the evidence reaches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..utils.optional import import_optional
 from ..utils.validation import check_groups
 from .checks import check_base_rate, check_evidence, check_prior_weight
 from .explanation import OpinionRow, explain
-from .tree_walk import Descent, FloatArray, Matrix
+from .tree_walk import FloatArray, Matrix, TreeWalk
 
 _REPR_SIZE = 1_000_000
 
@@ -29,12 +29,12 @@ class HyperOpinion:
     base rate a, the strength is S = Σe + W, the belief in a child b = e / S, the vacuity u = W / S
     and the conditional probability p = b + a·u. Two readings of these numbers are offered:
 
-    - as a classifier: the probability of a leaf is the product of p on the way to it;
-    - as a hyper-opinion: the reach m of a node is the product of b on the way to it. A leaf has
+    - as a classifier: the probability of a leaf is the product of p on the path to it;
+    - as a hyper-opinion: the reach m of a node is the product of b on the path to it. A leaf has
       its reach as mass, the leaf set of a branching node m·u: belief that stops there.
 
     For every set A of leaves ``belief(A) <= probability(A) <= plausibility(A)``. This holds by
-    construction and is no confidence interval. Vacuity is the share of belief that is not
+    construction and is no confidence interval. Vacuity is the belief that is not
     committed at a node: not a probability of error, not a measure of missing data, and with W = K
     not comparable between nodes with different numbers of children.
 
@@ -55,7 +55,7 @@ class HyperOpinion:
     -----
     Only the evidence is stored. Each of `mass`, `vacuity`, `reach`, `leaf_probability`,
     `log_leaf_probability`, `node_probability` and `conditional_probability` is computed when
-    first asked for and kept: one array of its own shape, with a few blocks of rows beside it
+    first asked for and kept: one array of its own shape, with a few blocks of samples beside it
     while it is made. They are read-only and have the dtype of the evidence (float32 or float64);
     the arithmetic is float64 for both. One number per sample, as from `belief`, is float64.
 
@@ -85,14 +85,14 @@ class HyperOpinion:
         prior_weight: Matrix,
         groups: npt.NDArray[Any] | None = None,
         *,
-        _descent: Descent | None = None,
+        _walk: TreeWalk | None = None,
     ) -> None:
         self._taxonomy = taxonomy
         self._evidence = read_only(evidence.view())
         self._base_rate = read_only(base_rate.view())
         self._prior_weight = read_only(prior_weight.view())
         self._groups = None if groups is None else read_only(groups.view())
-        self._descent = _descent or Descent(taxonomy, base_rate, prior_weight)
+        self._walk = _walk or TreeWalk(taxonomy, base_rate, prior_weight)
 
     @classmethod
     def from_evidence(
@@ -115,7 +115,7 @@ class HyperOpinion:
             ``tree.decisions``. One row may be given flat. float32 and float64 are kept.
         base_rate : array-like of shape (n_decisions,), default=None
             Prior probability of each child, summing to one at each branching node. None gives
-            the children of a node equal shares.
+            the children of a node equal probabilities.
         prior_weight : float or array-like of shape (n_branching,), default=None
             Weight of the prior at each branching node. None takes its number of children.
         copy : bool, default=True
@@ -176,10 +176,10 @@ class HyperOpinion:
     # What is derived -------------------------------------------------------------------------
 
     def _derive(self, n_columns: int, fill: Callable[[Matrix, Matrix, Any], None]) -> FloatArray:
-        """Let a function fill blocks of rows from their evidence and strength."""
+        """Let a function fill blocks of samples from their evidence and strength."""
         out = np.empty((len(self), n_columns), dtype=self._evidence.dtype)
-        for rows, evidence, strength in self._descent.blocks(self._evidence):
-            fill(evidence, strength, out[rows])
+        for some, evidence, strength in self._walk.blocks(self._evidence):
+            fill(evidence, strength, out[some])
         return read_only(out)
 
     @cached_property
@@ -197,25 +197,25 @@ class HyperOpinion:
     @cached_property
     def reach(self) -> FloatArray:
         """Belief that arrives at each branching node, shape (n_samples, n_branching)."""
-        descent = self._descent
+        walk = self._walk
 
         def fill(evidence: Matrix, strength: Matrix, out: FloatArray) -> None:
-            belief = descent.multiply(evidence / descent.spread(strength))
+            belief = walk.multiply(evidence / walk.to_children(strength))
             out[:, 0] = 1
-            out[:, 1:] = belief.take(descent.branching_decisions, axis=1)
+            out[:, 1:] = belief.take(walk.branching_decisions, axis=1)
 
         return self._derive(self._taxonomy.n_branching, fill)
 
     @cached_property
     def mass(self) -> FloatArray:
         """Belief in exactly each focal set and nothing finer, shape (n_samples, n_focal_sets)."""
-        descent, n_leaves = self._descent, self._taxonomy.n_leaves
+        walk, n_leaves = self._walk, self._taxonomy.n_leaves
 
         def fill(evidence: Matrix, strength: Matrix, out: FloatArray) -> None:
-            belief = descent.multiply(evidence / descent.spread(strength))
-            out[:, :n_leaves] = belief.take(descent.leaf_decisions, axis=1)
+            belief = walk.multiply(evidence / walk.to_children(strength))
+            out[:, :n_leaves] = belief.take(walk.leaf_decisions, axis=1)
             stops = np.divide(self._prior_weight, strength, out=strength)
-            stops[:, 1:] *= belief.take(descent.branching_decisions, axis=1)
+            stops[:, 1:] *= belief.take(walk.branching_decisions, axis=1)
             out[:, n_leaves:] = stops
 
         return self._derive(n_leaves + self._taxonomy.n_branching, fill)
@@ -225,43 +225,43 @@ class HyperOpinion:
         """Probability of each child given its node, p = b + a·u, shape (n_samples, n_decisions)."""
 
         def fill(evidence: Matrix, strength: Matrix, out: FloatArray) -> None:
-            out[:] = self._descent.conditional(evidence, strength)
+            out[:] = self._walk.conditional(evidence, strength)
 
         return self._derive(self._taxonomy.n_decisions, fill)
 
     @cached_property
     def leaf_probability(self) -> FloatArray:
         """Probability of each leaf in tree order, shape (n_samples, n_leaves)."""
-        descent = self._descent
+        walk = self._walk
 
         def fill(evidence: Matrix, strength: Matrix, out: FloatArray) -> None:
-            product = descent.multiply(descent.conditional(evidence, strength))
-            out[:] = product.take(descent.leaf_decisions, axis=1)
+            product = walk.multiply(walk.conditional(evidence, strength))
+            out[:] = product.take(walk.leaf_decisions, axis=1)
 
         return self._derive(self._taxonomy.n_leaves, fill)
 
     @cached_property
     def log_leaf_probability(self) -> FloatArray:
         """Logarithm of `leaf_probability`, right where that is too small for a float."""
-        descent = self._descent
+        walk = self._walk
 
         def fill(evidence: Matrix, strength: Matrix, out: FloatArray) -> None:
-            conditional = descent.conditional(evidence, strength)
+            conditional = walk.conditional(evidence, strength)
             with np.errstate(divide="ignore"):  # a base rate of zero without evidence
-                total = descent.add(np.log(conditional, out=conditional))
-            out[:] = total.take(descent.leaf_decisions, axis=1)
+                total = walk.add(np.log(conditional, out=conditional))
+            out[:] = total.take(walk.leaf_decisions, axis=1)
 
         return self._derive(self._taxonomy.n_leaves, fill)
 
     @cached_property
     def node_probability(self) -> FloatArray:
         """Probability of each node of the tree, shape (n_samples, n_nodes)."""
-        descent = self._descent
-        above_all = descent.last_decision < 0
+        walk = self._walk
+        above_all = walk.last_decision < 0
 
         def fill(evidence: Matrix, strength: Matrix, out: FloatArray) -> None:
-            product = descent.multiply(descent.conditional(evidence, strength))
-            out[:] = product.take(descent.last_decision, axis=1)
+            product = walk.multiply(walk.conditional(evidence, strength))
+            out[:] = product.take(walk.last_decision, axis=1)
             out[:, above_all] = 1
 
         return self._derive(self._taxonomy.n_nodes, fill)
@@ -430,16 +430,16 @@ class HyperOpinion:
             fused /= counts[:, None]
         if fused.max(initial=0) <= np.finfo(self._evidence.dtype).max:
             fused = fused.astype(self._evidence.dtype, copy=False)
-        return self._with_rows(fused, ids)
+        return self._with_evidence(fused, ids)
 
-    def _with_rows(self, evidence: FloatArray, groups: npt.NDArray[Any] | None) -> HyperOpinion:
+    def _with_evidence(self, evidence: FloatArray, groups: npt.NDArray[Any] | None) -> HyperOpinion:
         return HyperOpinion(
             self._taxonomy,
             evidence,
             self._base_rate,
             self._prior_weight,
             groups,
-            _descent=self._descent,
+            _walk=self._walk,
         )
 
     def __len__(self) -> int:
@@ -455,7 +455,7 @@ class HyperOpinion:
         else:
             chosen = slice(int(rows), int(rows) + 1) if rows.ndim == 0 else rows
         groups = None if self._groups is None else self._groups[chosen]
-        return self._with_rows(self._evidence[chosen], groups)
+        return self._with_evidence(self._evidence[chosen], groups)
 
     def __iter__(self) -> Iterator[HyperOpinion]:
         return (self[row] for row in range(len(self)))
@@ -516,9 +516,9 @@ class HyperOpinion:
         Belief that stops is not committed further; it is not a probability of error.
         """
         one = self[int(i)]
-        descent = self._descent
-        _, evidence, strength = next(descent.blocks(one._evidence))
-        reach = descent.multiply(evidence / descent.spread(strength))[0]
+        walk = self._walk
+        _, evidence, strength = next(walk.blocks(one._evidence))
+        reach = walk.multiply(evidence / walk.to_children(strength))[0]
         stops = one.mass[0, self._taxonomy.n_leaves :].astype(np.float64)
         return explain(
             self._taxonomy, OpinionRow(reach, stops, one.leaf_probability[0].astype(np.float64))
@@ -565,10 +565,10 @@ class HyperOpinion:
 
     def _focal_bounds(self) -> tuple[FloatArray, FloatArray]:
         """Return belief and plausibility of each focal set, in the columns of `mass`."""
-        n_leaves, descent = self._taxonomy.n_leaves, self._descent
+        n_leaves, walk = self._taxonomy.n_leaves, self._walk
         belief = np.concatenate([self.mass[:, :n_leaves], self.reach], axis=1)
-        above = descent.add(descent.spread(self.mass[:, n_leaves:].astype(np.float64)))
+        above = walk.add(walk.to_children(self.mass[:, n_leaves:].astype(np.float64)))
         plausibility = belief.astype(np.float64)
-        plausibility[:, :n_leaves] += above.take(descent.leaf_decisions, axis=1)
-        plausibility[:, n_leaves + 1 :] += above.take(descent.branching_decisions, axis=1)
+        plausibility[:, :n_leaves] += above.take(walk.leaf_decisions, axis=1)
+        plausibility[:, n_leaves + 1 :] += above.take(walk.branching_decisions, axis=1)
         return belief, plausibility.astype(self._evidence.dtype, copy=False)

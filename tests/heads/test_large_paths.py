@@ -34,7 +34,7 @@ def test_logits_and_gradients_are_those_of_the_dense_layer(in_place, tree, spars
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(path_read_out, "_in_place", lambda _: in_place)
         ours = read_paths(*tensors, paths, sparse)
-        expected = (features @ weight.T + bias)[paths.row, paths.decision]
+        expected = (features @ weight.T + bias)[paths.owner, paths.decision]
         torch.testing.assert_close(ours, expected)
         factor = torch.arange(1.0, len(ours) + 1, dtype=torch.float64)
         found = torch.autograd.grad((ours * factor).sum(), tensors)

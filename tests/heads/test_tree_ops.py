@@ -42,7 +42,7 @@ def test_node_sums_and_softmax_equal_loops_over_nodes(tree):
     groups = columns_of_nodes(tree)
     expected = torch.stack([values[:, columns].sum(1) for columns in groups], dim=1)
     torch.testing.assert_close(segments.node_sum(values), expected)
-    spread = segments.spread(expected)
+    spread = segments.to_children(expected)
     softmax = segments.log_softmax(values)
     for node, columns in enumerate(groups):
         for column in columns:
@@ -114,7 +114,7 @@ def test_paths_hold_the_decisions_of_each_label_and_no_others(tree, data):
             branching.append(position)
             follows.append(step > 0)
     assert paths.n_samples == len(nodes)
-    assert paths.row.tolist() == rows
+    assert paths.owner.tolist() == rows
     assert paths.decision.tolist() == columns
     assert paths.target.tolist() == targets
     assert paths.sample.tolist() == samples
@@ -132,10 +132,10 @@ def test_sums_of_the_ragged_layout():
     nodes = TREE.resolve(["lynx", "root", "fish"])
     paths = segments.paths(nodes)
     # lynx: three kinds of animal, wild or tom, three wild cats; fish: three kinds again
-    ones = torch.ones(len(paths.row))
+    ones = torch.ones(len(paths.owner))
     assert paths.segment_sum(ones).tolist() == [3, 2, 3, 3]
     assert paths.sample_sum(torch.tensor([1.0, 10, 100, 1000])).tolist() == [111, 0, 1000]
-    values, picked = dense(TREE), (paths.row, paths.decision)
+    values, picked = dense(TREE), (paths.owner, paths.decision)
     expected = segments.log_softmax(values)[picked]
     torch.testing.assert_close(paths.log_softmax(values[picked]), expected)
 
@@ -143,7 +143,7 @@ def test_sums_of_the_ragged_layout():
 @pytest.mark.parametrize("nodes", [[], [0], [0, 0, 0]])
 def test_labels_that_decide_nothing_make_empty_paths(nodes):
     paths = TreeSegments(TREE).paths(nodes)
-    assert paths.row.numel() == paths.sample.numel() == 0
+    assert paths.owner.numel() == paths.sample.numel() == 0
     assert paths.sample_sum(torch.zeros(0)).tolist() == [0.0] * len(nodes)
 
 
@@ -165,7 +165,7 @@ def test_softmax_gradients_are_right_in_both_layouts():
     logits = dense(TREE).requires_grad_()
     assert torch.autograd.gradcheck(segments.log_softmax, logits)
     assert torch.autograd.gradcheck(
-        lambda x: paths.log_softmax(x[paths.row, paths.decision]), logits
+        lambda x: paths.log_softmax(x[paths.owner, paths.decision]), logits
     )
 
 

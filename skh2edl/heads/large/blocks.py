@@ -68,7 +68,7 @@ class Block:
 
     def of_nodes(self, chosen: Tensor) -> tuple[Block, Tensor]:
         """Return the decisions of the marked nodes alone, and which rows they are."""
-        rows = self.spread(chosen).nonzero().squeeze(1)
+        rows = self.to_decisions(chosen).nonzero().squeeze(1)
         decision, segment = (index.index_select(0, rows) for index in (self.decision, self.segment))
         return Block(self.node, decision, segment, None, None), rows
 
@@ -78,7 +78,7 @@ class Block:
             return values[self.contiguous]
         return values.index_select(0, self.decision)
 
-    def spread(self, values: Tensor) -> Tensor:
+    def to_decisions(self, values: Tensor) -> Tensor:
         """Repeat each node's row for its decisions."""
         return values.index_select(0, self.segment)
 
@@ -95,7 +95,7 @@ class Block:
             What to multiply it by.
         """
         if self.width is None:
-            return rows.add_(self.spread(values), alpha=sign)
+            return rows.add_(self.to_decisions(values), alpha=sign)
         rows.unflatten(0, (-1, self.width)).add_(values[:, None], alpha=sign)
         return rows
 
@@ -125,7 +125,7 @@ class Block:
 
     def log_shares(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits less their node's largest, and the log of what they add up to."""
-        shifted = logits - self.spread(self.node_max(logits))
+        shifted = logits - self.to_decisions(self.node_max(logits))
         return shifted, self.node_sum(shifted.exp()).log()
 
 
@@ -148,7 +148,7 @@ def read_block(
     own_bias = block.pick(bias)[:, None]
     at_once = max(1, _MAX_COPIED_WEIGHTS // weight.shape[1])
     if wanted is not None:
-        row, sample = block.spread(wanted).nonzero().unbind(1)
+        row, sample = block.to_decisions(wanted).nonzero().unbind(1)
         # Fewer at once, because each value is worked on no more than once: only copying counts.
         pairs = (index.split(max(1, at_once // 8)) for index in (block.decision[row], sample))
         products = [

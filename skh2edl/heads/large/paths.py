@@ -89,10 +89,10 @@ def path_logits(features: Tensor, weight: Tensor, bias: Tensor, paths: Paths) ->
     """Do what :func:`read_paths` does, without keeping anything for a gradient."""
     if _in_place(features):
         # Where a bag starts is not looked at, since each entry says which one it is in.
-        products = _dot(features, weight, paths.decision, paths.row, paths.row, _SUM)
+        products = _dot(features, weight, paths.decision, paths.owner, paths.owner, _SUM)
     else:
         rows = weight.index_select(0, paths.decision)
-        products = rows.mul_(features.index_select(0, paths.row)).sum(1)
+        products = rows.mul_(features.index_select(0, paths.owner)).sum(1)
     return products.add_(bias.index_select(0, paths.decision))
 
 
@@ -120,9 +120,11 @@ def path_gradients(
     of_bias = of_logits.new_zeros(n_rows).index_add_(0, paths.decision, of_logits)
     by_feature = None
     if of_features:
-        ends = torch.searchsorted(paths.row, _count(n_samples + 1, paths.row))
+        ends = torch.searchsorted(paths.owner, _count(n_samples + 1, paths.owner))
         by_feature = _weighted_sums(weight, paths.decision, of_logits, ends)
-    decision, sample = (index.index_select(0, paths.order) for index in (paths.decision, paths.row))
+    decision, sample = (
+        index.index_select(0, paths.order) for index in (paths.decision, paths.owner)
+    )
     of_logits = of_logits.index_select(0, paths.order)
     if not sparse:
         ends = torch.searchsorted(decision, _count(n_rows + 1, decision))

@@ -218,7 +218,7 @@ class _Search:
         # Not the way above less the total first: leaves that are alike have to stay alike.
         log_conditional = block.add_to_each(self.head.log_of_shares(share), total, sign=-1)
         if wanted is not None:
-            log_conditional.masked_fill_(~block.spread(wanted), -torch.inf)
+            log_conditional.masked_fill_(~block.to_decisions(wanted), -torch.inf)
         if keep:
             self.kept.keep(block, log_conditional.clone())
         return self._sort_out(block, block.add_to_each(log_conditional, nodes[1]))
@@ -320,7 +320,7 @@ class _Kept:
         if self.shift is None:
             self.shift = torch.full_like(self.segments.first_decision, _UNKNOWN)
         row = torch.arange(self.n_rows, self.n_rows + n_rows, device=block.node.device)
-        self.shift[block.spread(block.node)] = row - block.decision
+        self.shift[block.to_decisions(block.node)] = row - block.decision
         self.rows.append(log_conditional)
         self.n_rows += n_rows
 
@@ -343,7 +343,7 @@ class _Kept:
     def read(self, block: Block) -> Tensor:
         """Return log p of the decisions of known nodes."""
         assert self.shift is not None
-        shift = block.spread(self.shift.index_select(0, block.node))
+        shift = block.to_decisions(self.shift.index_select(0, block.node))
         return self._pick(block.decision + shift)
 
     def _pick(self, rows: Tensor) -> Tensor:
