@@ -26,6 +26,7 @@ _EXPORTS = {
     "MinimumCostClassifier": "decisions",
     "NoveltyDetector": "decisions",
     "REDLClassifier": "estimators.evidential_baselines",
+    "ReEDLClassifier": "estimators.evidential_baselines",
     "Recipe": "training.recipe",
     "SoftLabelClassifier": "estimators.baselines",
     "Taxonomy": "taxonomy.taxonomy",
@@ -54,6 +55,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .estimators.evidential_baselines import HENNClassifier as HENNClassifier
     from .estimators.evidential_baselines import IEDLClassifier as IEDLClassifier
     from .estimators.evidential_baselines import REDLClassifier as REDLClassifier
+    from .estimators.evidential_baselines import ReEDLClassifier as ReEDLClassifier
     from .estimators.features import ImageFeatureExtractor as ImageFeatureExtractor
     from .estimators.h2edl import H2EDLClassifier as H2EDLClassifier
     from .estimators.model_files import load_model as load_model

@@ -23,37 +23,15 @@ from tqdm.auto import tqdm
 
 from .. import metrics
 from ..datasets import LabelledImages, coarsen_labels
-from ..estimators.baselines import (
-    FlatCEClassifier,
-    HierCEClassifier,
-    HXEClassifier,
-    SoftLabelClassifier,
-)
 from ..estimators.calibration import CalibratedTreeClassifier
-from ..estimators.evidential_baselines import FlatEDLClassifier, IEDLClassifier, REDLClassifier
 from ..estimators.features import ImageFeatureExtractor
-from ..estimators.h2edl import H2EDLClassifier
-from ..estimators.henn import HENNClassifier
+from ..estimators.methods import MODEL_CLASSES
 from ..training.selection import split_validation
 from .choice import SCORES, Candidate, best, fit_candidate, fit_grid
 from .corruptions import uncertainty_under_corruption
 from .experiment import Experiment
 from .records import PeakMemory, error_path, record_path, versions, write_record
 
-CLASSIFIERS = {
-    classifier.__name__: classifier
-    for classifier in (
-        FlatCEClassifier,
-        FlatEDLClassifier,
-        H2EDLClassifier,
-        HENNClassifier,
-        HXEClassifier,
-        HierCEClassifier,
-        IEDLClassifier,
-        REDLClassifier,
-        SoftLabelClassifier,
-    )
-}
 # Test images, evenly chosen, that are blurred and hidden: each takes twelve predictions.
 _MAX_CORRUPTED = 200
 
@@ -392,9 +370,9 @@ def training_rows(
 def _classifier(
     experiment: Experiment, taxonomy: Any, values: dict[str, Any], machine: Mapping[str, Any]
 ) -> Any:
-    if experiment.classifier not in CLASSIFIERS:
+    if experiment.classifier not in MODEL_CLASSES:
         raise ValueError(
-            f"classifier must be one of {sorted(CLASSIFIERS)}, got {experiment.classifier!r}."
+            f"classifier must be one of {sorted(MODEL_CLASSES)}, got {experiment.classifier!r}."
         )
     parameters = {**dict(experiment.parameters), **values, "random_state": experiment.seed}
     if experiment.features is not None:
@@ -409,7 +387,7 @@ def _classifier(
         )
     if experiment.epochs is not None:
         parameters |= {"max_epochs": experiment.epochs, "solver": "adamw"}
-    classifier = CLASSIFIERS[experiment.classifier](taxonomy)
+    classifier = MODEL_CLASSES[experiment.classifier](taxonomy)
     return classifier.set_params(**{**parameters, **machine})
 
 

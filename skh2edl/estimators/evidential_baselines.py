@@ -284,6 +284,60 @@ class REDLClassifier(EvidentialBaseline):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
+class ReEDLClassifier(EvidentialBaseline):
+    """Evidential learning without nonessential settings (Re-EDL) [1]_.
+
+    The projected probability ``(e + λ₂) / (Σe + λ₂ K)`` is fitted by its squared error alone:
+    there is no variance term and no KL regulariser.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy, default=None
+        The tree; None makes a flat one of the labels.
+    evidence, evidence_scale, initial_vacuity, kl_per_child, kl_ramp
+        As in :class:`FlatEDLClassifier`, with the same defaults.
+    kl_weight : float, default=0.0
+        Weight of the KL regulariser, which Re-EDL leaves out.
+    leaf_prior : float, default=0.8
+        λ₂, the prior concentration of each leaf.
+    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+        What an ancestor label teaches: its leaves as one, a uniform target over its leaves, or
+        nothing.
+    backbone, ... : shared parameters
+        As in :class:`H2EDLClassifier`.
+
+    References
+    ----------
+    .. [1] Chen, Gao, Xu: Revisiting essential and nonessential settings of evidential deep
+       learning. arXiv preprint, 2024.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skh2edl import ReEDLClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> ReEDLClassifier(backbone=None, l2=1e-3).fit(X, y).score(X, y) > 0.9
+    True
+    """
+
+    kl_weight: float = 0.0
+    leaf_prior: float = 0.8
+    partial_labels: str = "marginal"
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **EvidentialBaseline._parameter_constraints,
+        **PARTIAL_LABELS,
+        "leaf_prior": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    def _make_head(
+        self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
+    ) -> TreeHead:
+        options = evidence_options(self) | {"partial_labels": self.partial_labels}
+        return REDLHead(taxonomy, n_features, leaf_prior=self.leaf_prior, **options)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class HENNClassifier(EvidentialBaseline):
     """Evidence for leaves and for groups of leaves: a grouped Dirichlet (HENN) [1]_.
 

@@ -1,11 +1,14 @@
 """Baselines: each is its head, reads partial labels, and can be saved, cloned and resumed."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from scipy.stats import binomtest
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 import skh2edl
 from skh2edl import (
@@ -19,6 +22,7 @@ from skh2edl import (
     IEDLClassifier,
     Recipe,
     REDLClassifier,
+    ReEDLClassifier,
     SoftLabelClassifier,
     Taxonomy,
     load_model,
@@ -62,9 +66,19 @@ METHODS = {
         REDLHead,
         {**EVIDENCE, "relaxation": 0.7, "leaf_prior": 0.3, "partial_labels": "soft"},
     ),
+    ReEDLClassifier: (
+        REDLHead,
+        {**EVIDENCE, "leaf_prior": 0.3, "partial_labels": "soft"},
+    ),
     HENNClassifier: (HENNHead, EVIDENCE),
 }
-EVIDENTIAL = [FlatEDLClassifier, IEDLClassifier, REDLClassifier, HENNClassifier]
+EVIDENTIAL = [
+    FlatEDLClassifier,
+    IEDLClassifier,
+    REDLClassifier,
+    ReEDLClassifier,
+    HENNClassifier,
+]
 WITH_PARTIAL_LABELS = [
     method for method in METHODS if "partial_labels" in method._parameter_constraints
 ]
@@ -241,7 +255,8 @@ def test_evidential_baselines_may_tune_what_h2edl_may(method, data):
         "kl_ramp",
     )
     for name in names:
-        assert defaults[name] == of_h2edl[name]
+        if (method, name) != (ReEDLClassifier, "kl_weight"):  # Re-EDL has no KL regulariser
+            assert defaults[name] == of_h2edl[name]
     clf = method(TREE, backbone=None, evidence_scale="learn", kl_weight=0.01).fit(X, labels)
     assert clf.network_.head.log_scale.item() != 0
     with pytest.raises(ValueError, match=r"'evidence' parameter of .* must be a str among"):
@@ -327,3 +342,21 @@ def test_the_published_determinant_collapses_iedl_at_a_hundred_leaves_and_ours_d
     assert right - right_published > 5 * np.sqrt(sum(errors))
     assert published.predict_opinion(images)[1].mean() > 0.999
     assert ours.predict_opinion(images)[1].mean() < 0.99
+
+
+def test_re_edl_minimises_the_squared_error_of_its_projected_probability():
+    """Chen et al. 2024: (e + 0.8) / sum(e + 0.8), without variance term and KL regulariser."""
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(40, 3)), rng.integers(0, 4, size=40)
+    clf = ReEDLClassifier(backbone=None, l2=0.0, max_iter=5, tol=1e-9, evidence_scale=1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        clf.fit(X, y)
+    head = clf.network_.head
+    weight, bias = (item.detach().numpy() for item in (head.linear.weight, head.linear.bias))
+    features = (X - X.mean(0)) / np.sqrt(X.var(0).mean())
+    alpha = np.logaddexp(0, features @ weight.T + bias) + 0.8
+    projected = alpha / alpha.sum(1, keepdims=True)
+    np.testing.assert_allclose(clf.predict_proba(X), projected, rtol=1e-6)
+    error = np.square(np.eye(4)[y] - projected).sum(1).mean()
+    assert clf.history_["objective"][-1] == pytest.approx(error, rel=1e-6)

@@ -15,7 +15,17 @@ FORMS = [
     *((H2EDLClassifier, VARIANTS[name]) for name in ("plain", "consistency")),
     *(
         (getattr(skh2edl, f"{name}Classifier"), {})
-        for name in ("FlatCE", "HierCE", "FlatEDL", "HENN", "IEDL", "REDL", "HXE", "SoftLabel")
+        for name in (
+            "FlatCE",
+            "HierCE",
+            "FlatEDL",
+            "HENN",
+            "IEDL",
+            "REDL",
+            "ReEDL",
+            "HXE",
+            "SoftLabel",
+        )
     ),
 ]
 

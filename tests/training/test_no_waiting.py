@@ -20,6 +20,7 @@ METHODS = [
     "HENNClassifier",
     "IEDLClassifier",
     "REDLClassifier",
+    "ReEDLClassifier",
     "HXEClassifier",
     "SoftLabelClassifier",
 ]
