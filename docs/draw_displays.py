@@ -78,7 +78,7 @@ def main():
 
     opinion = h2edl.predict_hyper_opinion(X_test)
     order = np.argsort(opinion.nonspecificity)
-    for name, place in {"clear": 0.02, "doubtful": 0.5, "vague": 0.98}.items():
+    for name, place in {"clear": 0.02, "divided": 0.5, "vague": 0.98}.items():
         index = order[int(place * len(order))]
         display = OpinionTreeDisplay.from_predictions(
             opinion, index, image=test.images[index], label=y_test[index]

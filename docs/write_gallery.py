@@ -21,7 +21,7 @@ ORDER = (
     "half_labelled",
     "grid_search",
     "calibration_and_baselines",
-    "hedged_answers",
+    "hedged_predictions",
     "several_photographs",
     "novelty_and_annotation",
     "large_tree",
@@ -30,7 +30,7 @@ ORDER = (
     "dask_grid_search",
     "dask_batch_inference",
 )
-# They take a model, or a cluster.
+# They need a model, or a cluster.
 NOT_RUN = ("dask_grid_search", "dask_batch_inference")
 
 
@@ -71,8 +71,8 @@ def write_page(name):
 
 def write_index():
     """Write the page of pages."""
-    lines = ["# Examples", "", "Scripts in the folder `examples`, all of them run in the tests."]
-    lines += ["They use small or drawn data, so that each takes some seconds: none is a benchmark."]
+    lines = ["# Examples", "", "Scripts in the folder `examples`; the tests run all of them."]
+    lines += ["They use small or drawn data and take seconds each. None is a benchmark."]
     lines += ["", "| example | what it shows |", "|---|---|"]
     lines += [f"| [{title_of(name)}]({name}.md) | {first_sentence(name)} |" for name in ORDER]
     lines += ["", "```{toctree}", ":hidden:", "", *ORDER, "```", ""]

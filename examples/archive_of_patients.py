@@ -1,9 +1,9 @@
 """A clinic's archive from start to end, with patients kept together throughout.
 
-Three photographs of each lesion, one or two lesions of each patient, half of the training patients
-labelled by no more than the group of the diagnosis. The steps: split by patient, train, calibrate,
-fuse the photographs of a lesion, guarantee an accuracy, write a report. The lesions are drawn:
-nothing here says anything about skin, nor is it a medical device.
+There are three photographs of each lesion and one or two lesions of each patient. Half of the
+training patients are labelled only by the group of the diagnosis. The steps: split by patient,
+train, calibrate, fuse the photographs of a lesion, guarantee an accuracy, write a report. The
+lesions are drawn: nothing here says anything about skin, and this is not a medical device.
 """
 
 import argparse
@@ -47,7 +47,7 @@ LOOKS = {
 
 
 def draw_lesion(rng, label, skin):
-    """Return three photographs of 32 x 32 pixels of one blob, from other places in other light."""
+    """Return three photographs of 32 x 32 pixels of one blob, each shifted and lit differently."""
     colour, radius, ragged, speckles = LOOKS[label]
     colour = np.array(colour) + rng.normal(scale=20, size=3)
     radius = radius * rng.uniform(0.7, 1.3)
@@ -116,7 +116,7 @@ class OfLesions(ClassifierMixin, BaseEstimator):
 
 
 def lesions_of(part, *, one_of_each_patient=False):
-    """Return lists of the photographs, labels and names of lesions."""
+    """Return the photographs, the label and the name of each lesion."""
     names, first = np.unique(part.info["lesion"], return_index=True)
     if one_of_each_patient:
         _, chosen = np.unique(part.groups[first], return_index=True)
@@ -147,11 +147,11 @@ for name, cv, groups in [
 print("\n2. Train on some patients; others choose the epoch")
 archive = archive.resplit(val=0.15, test=0.5)  # by a hash of the patient
 train, val, rest = (archive.subset(name) for name in ("train", "val", "test"))
-# Of the patients kept for the end, one half sets the hedge and the other judges it.
+# Of the remaining patients, one half sets the hedge and the other tests it.
 _, patient = np.unique(rest.groups, return_inverse=True)
 held, test = rest.select(patient % 2 == 0), rest.select(patient % 2 == 1)
-# Of half of the training patients nobody noted more than the group. The patients of
-# the calibration are labelled down to the diagnosis.
+# Half of the training patients are labelled only by group, those for calibration down to the
+# diagnosis.
 labels = coarsen_labels(train.labels, train.groups, 0.5, "group", TREE)
 n_coarse = np.count_nonzero(~np.isin(labels, TREE.leaves))
 print(f"   {len(train)} photographs, {n_coarse} of them labelled by group only")
@@ -168,13 +168,13 @@ clf = H2EDLClassifier(
     random_state=0,
 )
 clf.fit(train.images, labels, X_val=val.images, y_val=val.labels)
-print(f"   epoch {clf.best_epoch_} of {clf.n_iter_} was kept")
+print(f"   kept: epoch {clf.best_epoch_} of {clf.n_iter_}")
 
 print("\n3. Calibrate the evidence on the validation patients")
 calibrated = CalibratedTreeClassifier(FrozenEstimator(clf)).fit(val.images, val.labels)
 print(f"   evidence times {calibrated.evidence_scale_:.2f}")
 
-print("\n4. One opinion of each lesion, and a guarantee calibrated on other patients")
+print("\n4. One opinion on each lesion, and a guarantee calibrated on other patients")
 of_lesions = OfLesions(calibrated, dependence=0.5)
 hedged = HedgedClassifier(FrozenEstimator(of_lesions), target_accuracy=0.9, taxonomy=TREE)
 # One lesion of each patient: two of one patient are not two independent samples.
@@ -185,13 +185,13 @@ opinion = of_lesions.predict_hyper_opinion(pictures)
 predictions = hedged.predict(pictures)
 for depth, n_lesions in {
     "a diagnosis": np.isin(predictions, TREE.leaves).sum(),
-    "no more than a group or a kind": (~np.isin(predictions, (*TREE.leaves, "root"))).sum(),
-    "nothing": (predictions == "root").sum(),
+    "a group or a kind only": (~np.isin(predictions, (*TREE.leaves, "root"))).sum(),
+    "no prediction below the root": (predictions == "root").sum(),
 }.items():
     print(f"   {n_lesions:3} of {len(predictions)} lesions: {depth}")
 print(f"   right: {hedged.score(pictures, labels):.0%} (guaranteed: 90%)")
 spread = np.sqrt(0.9 * 0.1 * (1 / hedged.n_calibration_ + 1 / len(labels)))
-print(f"   {hedged.n_calibration_} lesions set the hedge and {len(labels)} judge it:", end=" ")
+print(f"   {hedged.n_calibration_} lesions set the hedge and {len(labels)} test it:", end=" ")
 print(f"the standard deviation is {spread:.0%}")
 vaguest = opinion.nonspecificity.argmax()
 print(f"   {names[vaguest]}: {predictions[vaguest]}. {opinion.explain(vaguest)}")

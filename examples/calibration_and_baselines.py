@@ -1,4 +1,4 @@
-"""H2EDL beside its baselines on the same features, as fitted and calibrated on held-out data.
+"""H2EDL beside its baselines on the same features, before and after calibration on held-out data.
 
 A toy with few samples: it shows how to compare, and is no benchmark of the methods.
 """
@@ -48,7 +48,7 @@ for name, model in models.items():
         how = f" + evidence x {calibrated.evidence_scale_:.2f}"
     else:
         how = f" + temperature {calibrated.temperature_:.2f}"
-    for title, judged in {name: model, name + how: calibrated}.items():
-        # Scorers are greater for the better; abs undoes the sign of a loss.
-        values = [abs(scorer(judged, X_test, y_test)) for scorer in scorers.values()]
+    for title, scored in {name: model, name + how: calibrated}.items():
+        # A scorer negates a loss, so that greater is better; abs undoes that.
+        values = [abs(scorer(scored, X_test, y_test)) for scorer in scorers.values()]
         print(f"{title:40}" + "".join(f"{value:10.3f}" for value in values))

@@ -2,7 +2,7 @@
 
     python examples/dask_batch_inference.py birds.safetensors photos predictions
 
-Interrupted and called again, it resumes with the partitions that are missing. The predictions are
+After an interruption, the same call resumes with the missing partitions. The predictions are
 Parquet files, one for each partition: pandas.read_parquet("predictions"), or any other reader.
 """
 
@@ -40,7 +40,7 @@ def main(arguments=None):
     parser.add_argument("--scheduler", help="address of a running cluster")
     parser.add_argument("--workers", type=int, default=2, help="of a cluster on this machine")
     parser.add_argument("--threads", action="store_true", help="workers in this process")
-    parser.add_argument("--partition-size", type=int, default=1024, help="images of a file")
+    parser.add_argument("--partition-size", type=int, default=1024, help="images in each file")
     options = parser.parse_args(arguments)
 
     with connect(options) as client:

@@ -1,9 +1,9 @@
 """Search over parameters on the workers of a dask cluster.
 
     python examples/dask_grid_search.py                              # a cluster on this machine
-    python examples/dask_grid_search.py --scheduler tcp://head:8786  # one that runs already
+    python examples/dask_grid_search.py --scheduler tcp://head:8786  # a running cluster
 
-The features travel to each worker once, whatever the number of candidates and folds.
+The features are sent to each worker once, whatever the number of candidates and folds.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def main(arguments=None):
     parser.add_argument("--scheduler", help="address of a running cluster")
     parser.add_argument("--workers", type=int, default=2, help="of a cluster on this machine")
     parser.add_argument("--threads", action="store_true", help="workers in this process")
-    parser.add_argument("--samples", type=int, default=None, help="use only the first ones")
+    parser.add_argument("--samples", type=int, default=None, help="use only so many")
     options = parser.parse_args(arguments)
 
     X, y = load_digits(return_X_y=True)
@@ -60,7 +60,7 @@ def main(arguments=None):
         refit="digit",
         cv=3,
     )
-    # scatter: what all tasks share is sent before them, and not with each of them.
+    # scatter sends data that all tasks use once, not with each task.
     with connect(options), joblib.parallel_config(backend="dask", scatter=[X, y]):
         search.fit(X, y)
         scores = cross_validate(search.best_estimator_, X, y, scoring=SCORING, cv=3)

@@ -1,4 +1,4 @@
-"""Choose parameters with GridSearchCV, by scores of the level that matters."""
+"""Choose parameters with GridSearchCV, by scores at the level that matters."""
 
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, train_test_split
@@ -20,7 +20,7 @@ search = GridSearchCV(
         "shape": make_level_scorer("balanced_accuracy", 1, tree),
         "distance": make_tree_scorer("neg_hierarchical_distance", tree),
     },
-    refit="nll",  # a proper score: it asks for honest probabilities, not only for right predictions
+    refit="nll",  # a proper score: it rewards calibrated probabilities, not only right predictions
     cv=StratifiedKFold(3, shuffle=True, random_state=0),
 )
 search.fit(X_train, y_train)
@@ -34,4 +34,4 @@ for candidate, parameters in enumerate(results["params"]):
     )
     print(f"{l2:5}  {kl_weight:9}  {-nll:.3f}  {shape:.3f}  {-distance:.3f}")
 print("chosen:", search.best_params_)
-print("on samples that no choice has seen:", round(search.score(X_test, y_test), 3))
+print("score on test samples:", round(search.score(X_test, y_test), 3))

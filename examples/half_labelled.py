@@ -1,8 +1,8 @@
-"""Labels that stop half-way are training data too: what they teach, and what dropping them costs.
+"""Labels that stop above the leaves are training data too: what dropping them costs.
 
-A quick annotator said only "loop", "bow" or "straight" for most of the digits. H2EDL learns from
-such a label the decisions above it, and nothing below it. A flat softmax drops it, or sums the
-probabilities of its leaves.
+Most of the digits are labelled only "loop", "bow" or "straight". From such a label H2EDL learns
+the decisions above it, and nothing below it. A flat softmax drops it, or sums the probabilities of
+its leaves.
 """
 
 import numpy as np
@@ -21,10 +21,10 @@ X_train, X_test, y_train, y_test = train_test_split(
     X, y.astype(str), train_size=200, random_state=0
 )
 ids = np.arange(len(y_train))
-# Which labels are cut depends on a hash of the ids: the same ones in every run.
-cut = coarsen_labels(y_train, ids, fraction=0.8, level=1, taxonomy=tree)
-fine = np.isin(cut, tree.leaves)
-print(f"{len(cut)} training samples, {np.count_nonzero(~fine)} of them known only by shape")
+# A hash of the ids chooses which labels become coarse: the same ones in every run.
+mixed = coarsen_labels(y_train, ids, fraction=0.8, level=1, taxonomy=tree)
+fine = np.isin(mixed, tree.leaves)
+print(f"{len(mixed)} training samples, {np.count_nonzero(~fine)} of them known only by shape")
 
 common = {"taxonomy": tree, "backbone": None, "random_state": 0}
 h2edl = H2EDLClassifier(**common)
@@ -32,12 +32,12 @@ drop = FlatCEClassifier(partial_labels="drop", **common)
 marginal = FlatCEClassifier(partial_labels="marginal", **common)
 print(f"{'method':18}{'training labels':25}shape  digit")
 for name, clf, training, chosen, labels in [
-    ("H2EDL", h2edl, "the fine ones", fine, cut),
-    ("H2EDL", h2edl, "as they are", slice(None), cut),
-    ("H2EDL", h2edl, "all fine (not to be had)", slice(None), y_train),
-    ("Flat-CE, drop", drop, "as they are", slice(None), cut),
-    ("Flat-CE, marginal", marginal, "as they are", slice(None), cut),
-    ("Flat-CE", drop, "all fine (not to be had)", slice(None), y_train),
+    ("H2EDL", h2edl, "the fine ones", fine, mixed),
+    ("H2EDL", h2edl, "as they are", slice(None), mixed),
+    ("H2EDL", h2edl, "all fine (unavailable)", slice(None), y_train),
+    ("Flat-CE, drop", drop, "as they are", slice(None), mixed),
+    ("Flat-CE, marginal", marginal, "as they are", slice(None), mixed),
+    ("Flat-CE", drop, "all fine (unavailable)", slice(None), y_train),
 ]:
     predictions = clf.fit(X_train[chosen], labels[chosen]).predict(X_test)
     shape, digit = (level_accuracy(y_test, predictions, tree, level) for level in (1, 2))

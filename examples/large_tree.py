@@ -1,4 +1,4 @@
-"""Tens of thousands of leaves: what changes, and what to predict instead of all probabilities.
+"""Tens of thousands of leaves: train, and predict the best leaves without computing all of them.
 
 In a large tree a training step touches only the weights on the paths to its labels, and `predict`
 searches for the best leaf, exactly, without computing the others.
@@ -28,8 +28,8 @@ tree = Taxonomy.from_paths(
 )
 print(repr(tree))
 
-# Features that lie near others of the same genus, and less near others of the same family. Only a
-# hundred species have been photographed.
+# Features are close to others of the same genus, and less close to others of the same family. Only
+# a hundred species have samples.
 rng = np.random.default_rng(0)
 family = rng.normal(size=(options.families, 64))
 genus = np.repeat(family, options.genera, axis=0)
@@ -59,9 +59,9 @@ right = best == y_test[:, None]
 print(f"right: {right[:, 0].mean():.3f}, among the first three: {right.any(axis=1).mean():.3f}")
 print("first predictions:", best[0].tolist(), probability[0].round(2).tolist())
 
-# What was never photographed must not look known.
+# Nodes without training samples report vacuity 1.
 unseen = clf.unsupervised_nodes_
-print(f"{len(unseen)} of {tree.n_branching} branching nodes lie on the path to no label")
+print(f"{len(unseen)} of {tree.n_branching} branching nodes are not supervised by any label")
 opinion = clf.predict_hyper_opinion(X_test[:5])
 vacuity = opinion.vacuity[:, tree.branching_nodes.tolist().index(tree.node(unseen[0]))]
 print(f"vacuity at {unseen[0]}, one of them: {vacuity.round(2).tolist()}")

@@ -2,9 +2,9 @@
 
     python examples/my_folder.py photos
 
-Without a folder it draws a small one first. A picture may lie in an inner folder: its label then
-stops there. Photographs need none of the options of the toy: timm's resnet50 with its pretrained
-weights is the default.
+Without an argument it first draws a small folder. An image may lie in an inner folder: its label
+then stops there. Photographs need none of the options of the toy: timm's resnet50 with its
+pretrained weights is the default.
 """
 
 import argparse
@@ -24,7 +24,7 @@ TOY |= {"recipe": Recipe(backbone_lr_scale=1.0, augmentation="none")}
 
 
 def draw(folder):
-    """Write some characters as PNG files: folder/script/kind/character/number.png"""
+    """Write some characters as PNG files: folder/script/kind/character/number.png."""
     glyphs = make_glyphs(2000, scripts=("Common", "Georgian"), blur=(0, 0.5), random_state=0)
     chosen = np.isin(glyphs.info["character"], list("0123აბგ"))
     for number in np.flatnonzero(chosen):

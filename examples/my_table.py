@@ -2,7 +2,7 @@
 
 image,script,kind,character,subject
 0.png,Common,digit,DIGIT SEVEN,17
-1.png,Common,,,18              <- a label that stops half-way
+1.png,Common,,,18              <- a label that stops at the script
 """
 
 import csv
@@ -18,7 +18,7 @@ from skh2edl.scorers import make_level_scorer
 
 RANKS = ["script", "kind", "character"]
 
-# Your table is there already; this one is drawn.
+# Draw images and write a table of them; skip this if you have your own.
 glyphs = make_glyphs(2000, scripts=("Common", "Georgian"), n_views=2, random_state=0)
 glyphs = glyphs.select(np.isin(glyphs.info["character"], list("0123აბ&@")))
 Path("pictures").mkdir(exist_ok=True)
@@ -36,10 +36,11 @@ table = load_table("table.csv", label_columns=RANKS, group_column="subject")
 tree = table.taxonomy
 print(table)
 print("levels:", tree.level_names)
-print("the first labels:", table.labels[:3].tolist())
+print("first labels:", table.labels[:3].tolist())
 
-# The backbone stays as it is, so it reads each image once: its features are kept in the folder
-# "features", also for the next run. For photographs: backbone="resnet50", and no other option.
+# The backbone is frozen, so it reads each image once: its features are kept in the folder
+# "features", also for the next run. For photographs use backbone="resnet50" and none of the options
+# of the toy.
 clf = H2EDLClassifier(
     tree,
     backbone="test_resnet",
@@ -51,7 +52,7 @@ clf = H2EDLClassifier(
     random_state=0,
 )
 scoring = {rank: make_level_scorer("accuracy", rank, tree) for rank in RANKS}
-# Two pictures of one subject never lie on both sides of a split.
+# Images of one subject are never on both sides of a split.
 scores = cross_validate(
     clf, table.images, table.labels, groups=table.groups, scoring=scoring, cv=GroupKFold(3)
 )

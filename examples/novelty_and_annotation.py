@@ -1,6 +1,6 @@
-"""What is none of the known classes, and which samples to have labelled next.
+"""Detect samples of no known class, and choose which samples to label next.
 
-Evidence is linear in the features far from the training data: on pixels a digit of an unknown
+Far from the training data evidence is linear in the features: on pixels a digit of an unknown
 class may collect as much as a known one. Kernel features vanish there, and evidence with them.
 """
 
@@ -29,7 +29,7 @@ held, new = train_test_split(rest, train_size=400, random_state=0)
 kernel = Nystroem(gamma=1e-3, n_components=200, random_state=0).fit(pixels[train])
 common = {"taxonomy": tree, "backbone": None, "random_state": 0}
 
-print("Novelty: the rate of false alarms is guaranteed, the rate of discovery is not.")
+print("Novelty: the rate of false alarms is guaranteed, the rate of detection is not.")
 print(f"  {'features':10}{'method':9}{'measure':16}false alarms  nines found")
 for features, X in {"pixels": pixels, "kernel": kernel.transform(pixels)}.items():
     h2edl = H2EDLClassifier(**common).fit(X[train], y[train])
@@ -47,12 +47,12 @@ for features, X in {"pixels": pixels, "kernel": kernel.transform(pixels)}.items(
 concepts, counts = np.unique(detector.predict_concept(X[~known]), return_counts=True)
 print("  nines seem to lie under:", dict(zip(concepts.tolist(), counts.tolist(), strict=True)))
 
-print("Annotation: a heuristic, so compare it with labelling at random.")
+print("Annotation: a heuristic, so compare it with random labelling.")
 rng = np.random.default_rng(0)
 start = rng.permutation(train)[:30]
 first = H2EDLClassifier(**common).fit(X[start], y[start])
 print(f"  with {len(start)} labels: {first.score(X[new], y[new]):.3f} right")
-# The held-out samples are the pool here: those to judge by must not be among the chosen.
+# The held-out samples are the pool here; the samples that score the result must not be in it.
 plan = rank_for_annotation(first.predict_hyper_opinion(X[held]), budget=40)
 print(f"  first choice: sample {plan.rows[0]}, down to depth {plan.depths[0]}: ", end="")
 print(f"{plan.doubt[0]:.2f} of its belief stops above the leaves, most at {plan.nodes[0]}")

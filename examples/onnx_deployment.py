@@ -1,4 +1,4 @@
-"""One ONNX file for a runtime that knows neither torch nor this package, and a hedge beside it."""
+"""One ONNX file for a runtime without torch and without this package, and a hedge beside it."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ def climb(sample):
 
 
 predictions = [climb(sample) for sample in range(len(X_new))]
-print("the first predictions:", predictions[:8])
+print("first predictions:", predictions[:8])
 print("the same as in Python:", np.mean(np.array(predictions) == hedged.predict(X_new)))
 difference = np.abs(outputs["leaf_probability"] - clf.predict_proba(X_new)).max()
 print(f"largest difference of a probability: {difference:.0e}")

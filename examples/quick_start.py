@@ -1,4 +1,4 @@
-"""From data to predictions in a few lines: handwritten digits, on a tree of three shapes."""
+"""From data to predictions in a few lines: handwritten digits on a tree of three shapes."""
 
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split

@@ -9,7 +9,7 @@ import numpy as np
 from skh2edl import H2EDLClassifier, fuse_subjects
 from skh2edl.datasets import make_glyphs
 
-# Five pictures of each subject, each blurred, covered and noisy in another way.
+# Five pictures of each subject, each with its own blur, occlusion and noise.
 glyphs = make_glyphs(
     4000, scripts=("Common", "Georgian"), image_size=16, n_views=5, noise=(0.1, 0.4), random_state=0
 )

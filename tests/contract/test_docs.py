@@ -1,4 +1,4 @@
-"""What the pages and the README say is so: figures, parameters, names and links."""
+"""What the pages and the README say is true: figures, parameters, names and links."""
 
 import ast
 import importlib
@@ -17,6 +17,7 @@ from skh2edl.heads.base import LARGE_TREE
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+PACKAGE = ROOT / "skh2edl"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -133,6 +134,20 @@ def test_links_to_files_lead_somewhere(path):
     assert not [link for link in links if not (path.parent / link).exists()]
     names = re.findall(r"{doc}`(?:[^`<]*<)?([^`>]+)>?`", text)
     assert not [name for name in names if not list(path.parent.glob(f"{name}.*"))]
+
+
+@pytest.mark.parametrize("path", pages(), ids=identify)
+def test_modules_named_on_a_page_exist(path):
+    folders = "|".join(folder.name for folder in PACKAGE.iterdir() if folder.is_dir())
+    text = path.read_text(encoding="utf-8")
+    named = set(re.findall(rf"`(?:skh2edl/)?((?:{folders})/\w[\w/.]*)`", text))
+    assert not [name for name in named if not (PACKAGE / name).exists()]
+
+
+def test_the_map_of_the_package_shows_every_folder_in_the_order_of_imports():
+    rules = runpy.run_path(str(Path(__file__).with_name("test_architecture.py")))
+    shown = [cells[0].strip("`") for cells in table("contributing", "folder")]
+    assert tuple(shown) == rules["FOLDERS"]
 
 
 def test_classes_named_on_our_pages_exist():

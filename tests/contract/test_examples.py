@@ -112,8 +112,8 @@ def test_grid_search(run):
     )
 
 
-def test_hedged_answers(run):
-    _, printed = run("hedged_answers")
+def test_hedged_predictions(run):
+    _, printed = run("hedged_predictions")
     guaranteed = np.array(figures(r"guaranteed (\d+)%", printed)) / 100
     right = np.array(figures(r"([\d.]+)% right:", printed)) / 100
     # Two halves of about 500 and 800 samples: four standard deviations of both together.
@@ -175,5 +175,5 @@ def test_archive_of_patients(run, tmp_path):
     assert honest < leaky
     assert "Which level can I trust?" in printed
     assert (tmp_path / "report.html").stat().st_size > 10_000
-    # 90 % are guaranteed; about 40 lesions judge it.
+    # 90 % are guaranteed; about 40 lesions test it.
     assert figures(r"right: (\d+)%", printed)[0] > 70

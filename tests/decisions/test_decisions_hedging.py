@@ -515,8 +515,8 @@ def test_the_examples_of_the_page_on_decisions_do_what_it_says():
         exec(compile(block, "decisions.md", "exec"), names)
     # Five hundred samples held out, five hundred to judge.
     spread = np.sqrt(0.95 * 0.05 * 2 / 500)
-    assert names["share_right"] == pytest.approx(0.95, abs=4 * spread)
-    assert {"cat", "dog", "puma"} <= set(names["answers"])
+    assert names["fraction_right"] == pytest.approx(0.95, abs=4 * spread)
+    assert {"cat", "dog", "puma"} <= set(names["predictions"])
     truth = names["y"][1000:]
     held = [
         any(node in (label, ANCESTOR_OF[label], "root") for node in one)

@@ -1,7 +1,7 @@
 """Predictions as deep in the tree as a guaranteed accuracy allows, from two kinds of classifiers.
 
-The guarantee needs calibration data like those to come. A threshold set by hand guarantees nothing:
-the last line of each classifier shows what 0.8 would have meant.
+The guarantee needs calibration data like the new data. A threshold set by hand guarantees nothing:
+the last line of each classifier shows what 0.8 gives.
 """
 
 import numpy as np
