@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .utils import moved
+
 __version__ = "0.1.0"
 
 # Public name -> the module that defines it. Nothing is imported until it is asked for, so that
@@ -63,6 +65,9 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .taxonomy.taxonomy import Taxonomy as Taxonomy
     from .training.recipe import Hardware as Hardware
     from .training.recipe import Recipe as Recipe
+
+
+moved.install()
 
 
 def __getattr__(name: str) -> Any:

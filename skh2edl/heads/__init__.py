@@ -1,1 +1,5 @@
 """Heads and losses: the methods, each a small module from a feature to a loss."""
+
+from .softmax import SoftmaxHead, SoftmaxTreeHead
+
+__all__ = ["SoftmaxHead", "SoftmaxTreeHead"]

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
 from safetensors import safe_open
@@ -13,6 +14,7 @@ from skh2edl.estimators.methods import MODEL_CLASSES
 from skh2edl.estimators.model_files import FORMAT_VERSION
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
+PICKLES = MODELS / "pickles"
 FILES = sorted(MODELS.glob("format_*/*.safetensors"))
 # Its siblings share weights, which no later release does.
 NESTED = MODELS / "format_1" / "H2EDLClassifier.safetensors"
@@ -57,3 +59,12 @@ def test_a_newer_format_is_refused_with_its_version(tmp_path):
     message = f"has model format {FORMAT_VERSION + 1}, and this release reads .*'99.1'"
     with pytest.raises(ValueError, match=message):
         load_model(newer)
+
+
+@pytest.mark.parametrize("path", sorted(PICKLES.glob("*.joblib")), ids=lambda path: path.stem)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.InconsistentVersionWarning")
+def test_a_pickle_with_the_old_names_of_modules_loads(path):
+    expected = json.loads((PICKLES / "expected.json").read_text())
+    model = joblib.load(path)
+    log_proba = model.predict_log_proba(np.array(expected["X"], dtype=np.float32))
+    np.testing.assert_allclose(log_proba, expected["log_proba"][path.stem], rtol=1e-4, atol=1e-5)
