@@ -152,17 +152,12 @@ class Predictions:
         if self.opinion is None:
             return None
         tree, mass = self.taxonomy, self.opinion.mass.astype(np.float64)
-        rows = np.arange(len(self))
-        focal = np.full(tree.n_nodes, -1)
-        focal[tree.leaf_nodes] = np.arange(tree.n_leaves)
-        focal[tree.branching_nodes] = tree.n_leaves + np.arange(tree.n_branching)
-        ends = tree.last_of_chain[nodes]
-        belief = np.zeros(len(self))
-        is_leaf = tree.n_children[ends] == 0
-        belief[is_leaf] = mass[rows[is_leaf], focal[ends[is_leaf]]]
-        inner = ~is_leaf
-        reach = self.opinion.reach.astype(np.float64)
-        belief[inner] = reach[rows[inner], focal[ends[inner]] - tree.n_leaves]
+        rows, ends = np.arange(len(self)), tree.last_of_chain[nodes]
+        # The columns of the masses, but with all belief that reaches a branching node.
+        beliefs = np.concatenate([mass[:, : tree.n_leaves], self.opinion.reach], axis=1)
+        column = np.empty(tree.n_nodes, dtype=np.int64)
+        column[np.r_[tree.leaf_nodes, tree.branching_nodes]] = np.arange(beliefs.shape[1])
+        belief = beliefs[rows, column[ends]]
         # Mass that stops on the path to the node is plausible for it too.
         plausibility = belief.copy()
         decision = tree.last_decision[ends]

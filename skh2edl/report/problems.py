@@ -299,7 +299,8 @@ def divided_names(
 
 def _divided_classes(taxonomy: Taxonomy, divided: Sequence[DividedName]) -> DataProblem:
     def paths(leaves: Sequence[int]) -> str:
-        return " and ".join(taxonomy.separator.join(_path(taxonomy, leaf)) for leaf in leaves)
+        found = [taxonomy.path(taxonomy.label(leaf)) for leaf in leaves]
+        return " and ".join(taxonomy.separator.join(map(str, path)) for path in found)
 
     return _problem(
         "divided_classes",
@@ -312,14 +313,6 @@ def _divided_classes(taxonomy: Taxonomy, divided: Sequence[DividedName]) -> Data
         ],
         [leaf for each in divided for leaf in each.leaves],
     )
-
-
-def _path(taxonomy: Taxonomy, node: int) -> list[str]:
-    path = []
-    while node > 0:
-        path.append(str(taxonomy.names[node]))
-        node = int(taxonomy.parents[node])
-    return path[::-1]
 
 
 def mended_truth(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,9 +14,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from .. import __version__
 from ..displays import DepthProfileDisplay, ReliabilityDisplay
 from ..displays._folding import Row, fold
+from ..taxonomy.taxonomy import Taxonomy
 from ..utils.optional import import_optional
 from . import questions, wording
-from .figures import Confusion, classes_to_collect, uncertainty_figures
+from .figures import Confusion, LevelFigures, classes_to_collect, uncertainty_figures
 from .images import as_data, thumbnail
 
 if TYPE_CHECKING:
@@ -54,9 +56,7 @@ def render(report: EvaluationReport) -> str:
     tree, predictions = report.taxonomy, report.predictions
     measured = [level for level in report.levels if level.n_samples]
     decisions = [row for row in report.decisions if row.n_passing]
-    errors = [row.n_first_errors for row in decisions]
     explained = questions.explained_classes(report.problems)
-    n_short_leaves = int((tree.depths[tree.leaf_nodes] < tree.n_levels).sum())
     is_shown = {
         "reliability": bool(measured),
         "depth": predictions.opinion is not None,
@@ -64,40 +64,30 @@ def render(report: EvaluationReport) -> str:
         "decisions": bool(decisions),
         "images": any(map(len, report.chosen)),
     }
-    branches, n_more_branches = _sketch(report)
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            report=report,
-            tree=tree,
-            predictions=predictions,
-            version=__version__,
-            sections=[(key, title) for key, title in _SECTIONS.items() if is_shown.get(key, True)],
-            shot_of=lambda row: _shot(report, int(row)),
-            label_of=lambda row: _label(report, int(row)),
-            level_sizes=[f"{level.n_classes:,} at “{level.name}”" for level in report.levels],
-            branches=branches,
-            n_more_branches=n_more_branches,
-            n_short_leaves=n_short_leaves,
-            even_guesses=[f"{np.log(level.n_classes):.2f} at {level.name}" for level in measured],
-            reliability=_reliability(report) if measured else [],
-            depth=_depth(report),
-            stop_columns=[(f"stops at {level.name}", "") for level in report.levels[-2::-1]],
-            pairs=[(pair, *_group(report, pair)) for pair in report.confusions],
-            to_collect=classes_to_collect(report.classes, explained)[:_MAX_CLASSES],
-            explained=explained,
-            decisions=decisions[:_MAX_DECISIONS],
-            n_first_errors=sum(errors),
-            n_other_errors=sum(errors[_MAX_DECISIONS:]),
-            planned=_planned(report),
-            cases={
-                kind: [_case(report, int(row)) for row in rows]
-                for kind, rows in report.chosen._asdict().items()
-                if kind != "next_mistakes"
-            },
-            has_class_faults=any(each.is_serious and each.nodes for each in report.problems),
-        )
+    page = _environment().get_template("page.html")
+    return page.render(
+        report=report,
+        tree=tree,
+        predictions=predictions,
+        version=__version__,
+        sections=[(key, title) for key, title in _SECTIONS.items() if is_shown.get(key, True)],
+        level_sizes=[f"{level.n_classes:,} at “{level.name}”" for level in report.levels],
+        sketch=_sketch(tree),
+        n_short_leaves=int((tree.depths[tree.leaf_nodes] < tree.n_levels).sum()),
+        even_guesses=[f"{np.log(level.n_classes):.2f} at {level.name}" for level in measured],
+        reliability=_reliability(report, measured),
+        depth=_depth(report),
+        stop_columns=[(f"stops at {level.name}", "") for level in report.levels[-2::-1]],
+        pairs=[(pair, *_group(report, pair)) for pair in report.confusions],
+        to_collect=classes_to_collect(report.classes, explained)[:_MAX_CLASSES],
+        has_explained=bool(explained),
+        decisions=decisions[:_MAX_DECISIONS],
+        other_decisions=decisions[_MAX_DECISIONS:],
+        planned=_planned(report),
+        has_class_faults=any(each.is_serious and each.nodes for each in report.problems),
+        shot_of=partial(_shot, report),
+        label_of=partial(_label, report),
+        case_of=partial(_case, report),
     )
 
 
@@ -154,26 +144,26 @@ def _shot(report: EvaluationReport, row: int) -> _Shot:
     return _Shot(thumbnail(report.images, row), f"{report.names[row]}, labelled {label}")
 
 
-def _sketch(report: EvaluationReport) -> tuple[list[tuple[str, list[str], int]], int]:
-    """Return the top two levels of the tree, and how many branches are left off."""
-    tree = report.taxonomy
-    n_leaves = tree.leaf_stop - tree.leaf_start
+def _sketch(tree: Taxonomy) -> tuple[list[tuple[str, list[str], int]], int]:
+    """Return the top two levels of the tree, each with the number of nodes that are not shown."""
 
     def named(node: int) -> str:
-        count = f" ({n_leaves[node]:,} leaves)" if n_leaves[node] > 1 else ""
-        return f"{tree.names[node]}{count}"
+        n_leaves = tree.leaf_stop[node] - tree.leaf_start[node]
+        return (
+            f"{tree.names[node]} ({n_leaves:,} leaves)" if n_leaves > 1 else str(tree.names[node])
+        )
 
-    def children(node: int) -> tuple[list[int], int]:
-        first, n_all = int(tree.first_child[node]), int(tree.n_children[node])
-        n_shown = min(n_all, _MAX_BRANCHES)
-        return list(range(first, first + n_shown)), n_all - n_shown
+    def children(node: int) -> tuple[range, int]:
+        first, n_children = int(tree.first_child[node]), int(tree.n_children[node])
+        n_shown = min(n_children, _MAX_BRANCHES)
+        return range(first, first + n_shown), n_children - n_shown
 
-    branches, n_more_branches = children(int(tree.last_of_chain[0]))
-    shown = []
-    for branch in branches:
-        below, n_more = children(branch)
-        shown.append((named(branch), [named(node) for node in below], n_more))
-    return shown, n_more_branches
+    branches, n_more = children(int(tree.last_of_chain[0]))
+    below = [children(branch) for branch in branches]
+    return [
+        (named(branch), list(map(named, nodes)), n_more_nodes)
+        for branch, (nodes, n_more_nodes) in zip(branches, below, strict=True)
+    ], n_more
 
 
 def _diagram(display: Any) -> str:
@@ -192,19 +182,20 @@ def _axes(width: float, height: float) -> Any:
     return figure(figsize=(width, height), layout="constrained").subplots()
 
 
-def _reliability(report: EvaluationReport) -> list[tuple[Any, str]]:
-    """Return each level that has samples, with its reliability diagram."""
+def _reliability(
+    report: EvaluationReport, levels: Sequence[LevelFigures]
+) -> list[tuple[LevelFigures, str]]:
+    """Return each level with its reliability diagram."""
     rows = np.flatnonzero(report.predictions.readable)
     labels, proba = report.taxonomy.labels(report.truth[rows]), report.predictions[rows].proba
     diagrams = []
-    for level in report.levels:
-        if level.n_samples:
-            display = ReliabilityDisplay.from_predictions(
-                labels, proba, report.taxonomy, level=level.depth, ax=_axes(3.7, 3.5)
-            )
-            # Room at the corner, or the point of a level that is nearly always right would be cut.
-            display.ax_.set(xlim=(-0.02, 1.09), ylim=(-0.02, 1.09))
-            diagrams.append((level, _diagram(display)))
+    for level in levels:
+        display = ReliabilityDisplay.from_predictions(
+            labels, proba, report.taxonomy, level=level.depth, ax=_axes(3.7, 3.5)
+        )
+        # Space at the corner, or the point of a level that is nearly always right would be cut.
+        display.ax_.set(xlim=(-0.02, 1.09), ylim=(-0.02, 1.09))
+        diagrams.append((level, _diagram(display)))
     return diagrams
 
 

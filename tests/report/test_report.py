@@ -387,7 +387,10 @@ HOSTILE = '<script>alert(1)</script>"\' onload="x'
 
 @pytest.fixture(scope="module")
 def hostile_page():
-    tree = Taxonomy.from_nested({HOSTILE: [f"a{HOSTILE}", f"b{HOSTILE}"], "</style>": None})
+    tree = Taxonomy.from_nested(
+        {HOSTILE: [f"a{HOSTILE}", f"b{HOSTILE}"], "</style>": None},
+        level_names=(HOSTILE, f"leaf{HOSTILE}"),
+    )
     rng = np.random.default_rng(0)
     opinion = HyperOpinion.from_evidence(tree, rng.gamma(0.5, 8.0, size=(40, tree.n_decisions)))
     y = [tree.leaves[index % 3] for index in range(40)]
@@ -401,6 +404,8 @@ def hostile_page():
         names=[f"{index}{HOSTILE}" for index in range(40)],
         title=HOSTILE,
         facts={HOSTILE: HOSTILE},
+        calibration=np.zeros(60),
+        calibration_note=HOSTILE,
     )
     return report.to_html()
 
