@@ -412,7 +412,8 @@ def classes_to_collect(
     >>> [row.node for row in classes_to_collect(rows)]
     [2, 1]
     """
-    others = [row for row in classes if row.node not in set(explained)]
+    apart = set(explained)
+    others = [row for row in classes if row.node not in apart]
     average = average_wrong(others)
 
     def need(row: ClassFigures) -> tuple[float, int, int]:

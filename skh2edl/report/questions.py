@@ -391,7 +391,8 @@ def _fault(fault: DataProblem, classes: Sequence[ClassFigures]) -> str:
         about = "; ".join(_some(fault.names))  # each says what the title counts
     elif fault.kind not in ("seen_in_training", "contradicting_copies"):
         about = f"{listed(_some(fault.names))}: {fault.title}"
-    concerned = [row for row in classes if row.node in fault.nodes]
+    nodes = set(fault.nodes)
+    concerned = [row for row in classes if row.node in nodes]
     n_samples = sum(row.n_samples for row in concerned)
     n_wrong = n_samples - sum(row.n_right for row in concerned)
     cost = f"; {n_wrong:,} of {n_samples:,} evaluated images wrong" if n_wrong else ""
@@ -445,7 +446,7 @@ def _class(tree: Taxonomy, row: ClassFigures) -> str:
 
 def collecting_rule(report: EvaluationReport) -> str:
     """Say how the classes to collect are chosen and ordered."""
-    explained = explained_classes(report.problems)
+    explained = set(explained_classes(report.problems))
     others = [row for row in report.classes if row.node not in explained]
     n_explained = sum(row.n_samples for row in report.classes if row.node in explained)
     without, per = "", ""
