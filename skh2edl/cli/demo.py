@@ -277,10 +277,10 @@ def _save(model: Any, path: Path, train: Any, held: Any) -> npt.NDArray[np.float
     from ..estimators.model_card import ModelCard, write_card
     from ..images import image_source
     from ..report import content_hashes, needed_thresholds
-    from ..report.answers import read_answers
+    from ..report.predictions import read_predictions
 
     tree = model.taxonomy_
-    answers = read_answers(model, held.images)
+    answers = read_predictions(model, held.images)
     needed = needed_thresholds(answers.leaf_probability, tree.resolve(held.labels), tree)
     model.save(path)
     notes = {
@@ -301,15 +301,13 @@ def _tell(
     needed: npt.NDArray[np.float64],
     marks: Marks,
 ) -> None:
-    from ..report.hedging import hedged_answers, threshold_for
+    from ..report.hedging import hedged_nodes, threshold_for
 
     opinion = model.predict_hyper_opinion(story.pixels[None])
     flat = rival.predict_proba(_features(model, story.pixels[None]))[0]
     best = int(flat.argmax())
     threshold = threshold_for(needed, 0.95)
-    node = int(
-        hedged_answers(opinion.leaf_probability.astype(float), model.taxonomy_, threshold)[0]
-    )
+    node = int(hedged_nodes(opinion.leaf_probability.astype(float), model.taxonomy_, threshold)[0])
     hedged = "nothing" if node == 0 else model.taxonomy_.label(node)
     console.print(f"\n[bold]{story.title}.[/bold] [italic]{story.seen}[/italic]")
     sides = Table.grid(padding=(0, 2))

@@ -376,14 +376,14 @@ def _calibrated(estimator: Any, held: Data, card: Any, remarks: Console) -> Any:
 
     from ..metrics.inputs import label_nodes
     from ..report import needed_thresholds
-    from ..report.answers import read_answers
+    from ..report.predictions import read_predictions
 
     tree = estimator.taxonomy_
     estimator.set_params(verbose=0)
     if estimator.backbone is not None:
         estimator.set_params(on_bad_image="skip")
     with progress(remarks, "setting the hedge", len(held)) as advance:
-        answers = read_answers(estimator, held.X, on_rows=advance)
+        answers = read_predictions(estimator, held.X, on_rows=advance)
     truth = label_nodes(held.labels, tree)[answers.readable]
     needed = needed_thresholds(answers.leaf_probability[answers.readable], truth, tree)
     notes = card.notes | {"hedge set on": f"{needed.size} images of {held.name}"}

@@ -232,18 +232,18 @@ class _Writer:
         """
         import numpy as np
 
-        from ..report.answers import read_answers, take
-        from ..report.hedging import hedged_answers
+        from ..report.hedging import hedged_nodes
+        from ..report.predictions import read_predictions, take
 
         names = self.data.ids[part]
         X = take(self.data.X, part)
-        answers = read_answers(self.estimator, X)
+        answers = read_predictions(self.estimator, X)
         tree, first = self.tree, self.columns[0]
         parts = {"leaf": (answers.best_leaves, answers.path_probability[:, -1])}
         for depth, level in enumerate(self._above(), start=1):
             parts[level] = answers.best_of_level(depth)
         if self.threshold is not None:
-            nodes = hedged_answers(answers.leaf_probability, tree, self.threshold)
+            nodes = hedged_nodes(answers.leaf_probability, tree, self.threshold)
             parts["hedged"] = nodes, answers.probability_of(nodes[:, None])[:, 0]
         columns: dict[str, list[Any]] = {}
         for name, (nodes, probability) in parts.items():

@@ -2,6 +2,6 @@
 
 from .evaluation import EvaluationReport, write_report
 from .hedging import needed_thresholds
-from .problems import content_hashes
+from .images import content_hashes
 
 __all__ = ["EvaluationReport", "content_hashes", "needed_thresholds", "write_report"]

@@ -1,43 +1,51 @@
-"""EvaluationReport: everything a report says, and the door to its page."""
+"""EvaluationReport: figures, sentences and a page about a classifier on labelled samples."""
 
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..decisions.annotation import AnnotationPlan, rank_for_annotation
-from ..metrics import kept_ancestor
+from ..images import ImageSource
 from ..metrics.inputs import check_length, label_nodes
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.files import write_atomically
-from . import advice, reading
-from .answers import Answers, read_answers
-from .choice import choose_images
-from .findings import (
-    LevelFigures,
-    class_figures,
-    decision_figures,
-    level_figures,
-    mistaken,
-    unlabelled,
-    worst_confusions,
-    worst_rate,
-)
-from .hedging import TARGETS, HedgeFigures, hedge_figures
-from .mended import mended_figures
-from .pictures import picture_source
-from .problems import content_hashes, divided_names, find_problems
+from . import figures, questions
+from .images import choose_images, content_hashes, picture_source
+from .predictions import Predictions, read_predictions, unlabelled
+from .problems import find_problems, mended_truth
 
 _PLANNED = 6
 _SHOWN_PAIRS = 8
+# Fields of the records that hold nodes; the JSON has their labels.
+_NODE_FIELDS = {"truth", "predicted", "meeting", "node", "nodes", "taken_for", "children"}
+# Names in the JSON that differ from those of the records.
+_JSON_NAMES = {"predicted": "answer", "n_predicted": "n_answer", "fractions": "shares"}
+
+
+class Mended(NamedTuple):
+    """The figures as they would be without the faults of the data that explain mistakes.
+
+    Attributes
+    ----------
+    n_samples : int
+        Images concerned.
+    levels : list of LevelFigures
+        From the top.
+    hedges : list of HedgeFigures
+        At the same target accuracies.
+    """
+
+    n_samples: int
+    levels: list[figures.LevelFigures]
+    hedges: list[figures.HedgeFigures]
 
 
 class EvaluationReport:
@@ -48,28 +56,28 @@ class EvaluationReport:
 
     Parameters
     ----------
-    answers : Answers
-        What the classifier said of the samples.
+    predictions : Predictions
+        What the classifier predicted for the samples.
     truth : ndarray of int of shape (n_samples,)
         Nodes of the true labels.
     names : sequence of str, default=None
-        What the samples are called; None numbers them.
+        Names of the samples; None numbers them.
     images : images, default=None
         Pictures of the samples, of any kind that a classifier accepts; None shows none.
     train_images, train_labels : default=None
-        What the classifier was trained on, to look for copies and for classes that were never
-        taught. They are only hashed and counted.
+        What the classifier was trained on, to find images in both sets and classes without
+        training images. They are only hashed and counted.
     train_hashes : ndarray of uint64, default=None
         Instead of `train_images`, their :func:`~skh2edl.report.content_hashes`.
     calibration : ndarray of float, default=None
-        What images held out for the purpose need for a right hedged answer
-        (:func:`~skh2edl.report.needed_thresholds`). None calibrates on halves of these.
+        Thresholds that held-out images need for a right hedged prediction
+        (:func:`~skh2edl.report.needed_thresholds`). None calibrates on halves of the samples.
     trust : float, default=0.9
-        Share of right answers from which on a level is called trustworthy.
+        Accuracy from which on a level is called trustworthy.
     title : str, default="Evaluation"
         Heading of the page.
     facts : mapping of str to str, default=None
-        What else the page should say about model and data.
+        Further facts about model and data for the foot of the page.
     untaught : sequence of labels, default=()
         Branching nodes that no training label passed through.
     calibration_note : str, default=""
@@ -92,7 +100,7 @@ class EvaluationReport:
     mended : Mended or None
         Levels and hedges without the faults of the data that explain mistakes.
     plan : AnnotationPlan or None
-        Images with the most doubt, at different places, for evidential classifiers.
+        Images with the most uncertainty, at different places, for evidential classifiers.
     questions : list of Question
         Which level can be trusted, which classes are confused, what to label next.
 
@@ -116,7 +124,7 @@ class EvaluationReport:
 
     def __init__(
         self,
-        answers: Answers,
+        predictions: Predictions,
         truth: IntArray,
         *,
         names: Sequence[str] | None = None,
@@ -132,125 +140,105 @@ class EvaluationReport:
         calibration_note: str = "",
     ) -> None:
         if not 0 < trust < 1:
-            raise ValueError(f"trust must be a share between 0 and 1, got {trust!r}.")
-        tree = answers.taxonomy
-        self.taxonomy = tree
+            raise ValueError(f"trust must be a fraction between 0 and 1, got {trust!r}.")
+        self.predictions, self.truth, self.taxonomy = predictions, truth, predictions.taxonomy
         self.title, self.trust, self.facts = title, trust, dict(facts or {})
-        self.images = picture_source(images)
-        if self.images is not None and len(self.images) != len(truth):
-            raise ValueError(
-                f"images must hold one picture for each of the {len(truth)} samples, got "
-                f"{len(self.images)}. Leave them out to show none."
-            )
-        self.names = [f"sample {row}" for row in range(len(truth))] if names is None else names
-        if len(self.names) != len(truth):
-            raise ValueError(
-                f"names must hold one name for each of the {len(truth)} samples, got "
-                f"{len(self.names)}."
-            )
-        train_truth = None if train_labels is None else label_nodes(train_labels, tree)
-        hashes = None if self.images is None else content_hashes(self.images)
-        train_source = picture_source(train_images)
-        if train_source is not None:
+        self.is_cross_calibrated, self.calibration_note = calibration is None, calibration_note
+        self.names = self._check_names(names)
+        self.images = self._check_images(images)
+
+        train_truth = None if train_labels is None else label_nodes(train_labels, self.taxonomy)
+        if (train_source := picture_source(train_images)) is not None:
             train_hashes = content_hashes(train_source)
         self.problems = find_problems(
-            tree,
+            self.taxonomy,
             truth,
-            list(map(str, self.names)),
-            readable=answers.readable,
-            hashes=hashes,
+            self.names,
+            readable=predictions.readable,
+            hashes=None if self.images is None else content_hashes(self.images),
             train_hashes=train_hashes,
             train_truth=train_truth,
             untaught=untaught,
         )
-        self.answers, self.truth = answers, truth
-        seen = answers.readable
-        measured = Answers(
-            tree,
-            answers.leaf_probability[seen],
-            None if answers.opinion is None else answers.opinion[np.flatnonzero(seen)],
-            seen[seen],
-        )
-        counted = truth[seen]
-        self.n_samples = int(seen.sum())
-        if not self.n_samples:
+
+        read, labels = self._readable()
+        self.n_samples = len(read)
+        self.n_labelled = int((~unlabelled(labels, self.taxonomy)).sum())
+        self.n_mistakes = int(figures.mistaken(read, labels).sum())
+        self.levels = figures.level_figures(read, labels)
+        self.kept = figures.kept_ancestors(read, labels)
+        self.classes = figures.class_figures(read, labels, train_truth)
+        self.decisions = figures.decision_figures(read, labels)
+        self.hedges = figures.hedge_figures(predictions, truth, calibration)
+        self.mended = self._mend(read, labels, train_truth, calibration)
+        pairs = figures.confusion_pairs(predictions, np.where(predictions.readable, truth, 0))
+        self.confusions = self._shown_pairs(pairs)
+        self.plan = self._plan()
+        explained = questions.explained_classes(self.problems)
+        self.chosen = choose_images(predictions, truth, explained=explained)
+        self.questions = [
+            questions.which_level(self),
+            questions.which_classes(self, pairs),
+            questions.what_to_label(self),
+        ]
+
+    def _check_names(self, names: Sequence[str] | None) -> list[str]:
+        if names is None:
+            return [f"sample {row}" for row in range(len(self.truth))]
+        if len(names) != len(self.truth):
+            raise ValueError(
+                f"names must hold one name for each of the {len(self.truth)} samples, got "
+                f"{len(names)}."
+            )
+        return list(map(str, names))
+
+    def _check_images(self, images: Any) -> ImageSource | None:
+        source = picture_source(images)
+        if source is not None and len(source) != len(self.truth):
+            raise ValueError(
+                f"images must hold one picture for each of the {len(self.truth)} samples, got "
+                f"{len(source)}. Leave them out to show none."
+            )
+        return source
+
+    def _readable(self) -> tuple[Predictions, IntArray]:
+        """Return predictions and labels of the images that could be read."""
+        rows = np.flatnonzero(self.predictions.readable)
+        if not rows.size:
             raise ValueError(
                 "None of the images could be read, so there is nothing to measure. Check the paths."
             )
-        self.n_labelled = int((~unlabelled(counted, tree)).sum())
-        wrong = mistaken(measured, counted)
-        self.n_mistakes = int(wrong.sum())
-        self.levels = level_figures(measured, counted)
-        self.kept = self._kept_ancestors(measured, counted, wrong)
-        pairs = worst_confusions(answers, np.where(seen, truth, 0), None)
-        self.confusions = pairs[:_SHOWN_PAIRS]
-        by_rate = worst_rate([p for p in pairs if not reading.is_one_name(tree, p, self.problems)])
-        if by_rate is not None and all(pair is not by_rate for pair in self.confusions):
-            self.confusions.append(by_rate)
-        self.classes = class_figures(measured, counted, train_truth)
-        self.decisions = decision_figures(measured, counted)
-        self.plan = self._plan()
-        self.is_cross_calibrated = calibration is None
-        self.calibration_note = calibration_note
-        self.hedges = hedge_figures(answers, truth, needed=calibration, targets=TARGETS)
-        self.mended = mended_figures(
-            measured,
-            counted,
-            divided_names(tree, counted, train_truth),
-            self.problems,
-            calibration,
-        )
-        explained = advice.explained_classes(self.problems)
-        self.chosen = choose_images(answers, truth, explained=explained)
-        self.questions = [
-            reading.which_level(tree, self.levels, self.hedges, trust, self.mended),
-            reading.which_classes(
-                tree,
-                self.levels,
-                pairs,
-                self.decisions,
-                self.kept,
-                self.n_mistakes,
-                self.n_labelled,
-                self.problems,
-            ),
-            advice.what_to_label(
-                tree,
-                self.decisions,
-                self.classes,
-                self.problems,
-                self.n_mistakes,
-                self._promises_of_images_aside(),
-            ),
-        ]
+        return self.predictions[rows], self.truth[rows]
 
-    def _promises_of_images_aside(self) -> Sequence[HedgeFigures]:
-        """Return the promises that more images kept aside could mend, faults not counted."""
-        if self.is_cross_calibrated:
-            return ()
-        return self.hedges if self.mended is None else self.mended.hedges
+    def _mend(
+        self,
+        predictions: Predictions,
+        truth: IntArray,
+        train_truth: IntArray | None,
+        calibration: npt.NDArray[np.float64] | None,
+    ) -> Mended | None:
+        """Measure again without the faults of the data, None where no image is concerned."""
+        moved = mended_truth(predictions, truth, train_truth)
+        if not (n_samples := int((moved != truth).sum())):
+            return None
+        hedges = figures.hedge_figures(predictions, moved, calibration)
+        return Mended(n_samples, figures.level_figures(predictions, moved), hedges)
+
+    def _shown_pairs(self, pairs: Sequence[figures.Confusion]) -> list[figures.Confusion]:
+        """Return the most frequent pairs, and the one with the worst rate."""
+        shown = list(pairs[:_SHOWN_PAIRS])
+        worst = figures.worst_rate([p for p in pairs if not questions.is_one_name(self, p)])
+        if worst is not None and all(pair is not worst for pair in shown):
+            shown.append(worst)
+        return shown
 
     def _plan(self) -> AnnotationPlan | None:
-        """Choose images with doubt at different places; rows are those of all samples."""
-        if self.answers.opinion is None:
+        """Choose images with uncertainty at different places."""
+        if self.predictions.opinion is None:
             return None
-        rows = np.flatnonzero(self.answers.readable)
-        plan = rank_for_annotation(self.answers.opinion[rows], min(_PLANNED, rows.size))
+        rows = np.flatnonzero(self.predictions.readable)
+        plan = rank_for_annotation(self.predictions.opinion[rows], min(_PLANNED, rows.size))
         return plan._replace(rows=rows[plan.rows])
-
-    def _kept_ancestors(
-        self, answers: Answers, truth: IntArray, wrong: npt.NDArray[np.bool_]
-    ) -> list[float]:
-        tree = self.taxonomy
-        if not wrong.any():
-            return [np.nan] * tree.n_levels
-        labels, given = tree.labels(truth[wrong]), tree.labels(answers.best_leaves[wrong])
-        with warnings.catch_warnings():
-            # A level that no mistaken label reaches is not mentioned.
-            warnings.simplefilter("ignore")
-            return [
-                kept_ancestor(labels, given, tree, depth) for depth in range(1, tree.n_levels + 1)
-            ]
 
     @classmethod
     def from_estimator(
@@ -264,14 +252,14 @@ class EvaluationReport:
         on_rows: Callable[[int], None] | None = None,
         **options: Any,
     ) -> EvaluationReport:
-        """Ask a fitted classifier about labelled samples.
+        """Evaluate a fitted classifier on labelled samples.
 
         Parameters
         ----------
         estimator : classifier
             Fitted, with `predict_proba`, also one of scikit-learn's own or a Pipeline.
         X : images or array-like
-            Samples that it was not trained on.
+            Samples that the classifier was not trained on.
         y : sequence of labels of shape (n_samples,)
             True labels, leaves or ancestors.
         taxonomy : Taxonomy, default=None
@@ -279,7 +267,7 @@ class EvaluationReport:
         images : images, default=None
             Pictures to show; None takes `X` where it holds images.
         on_rows : callable, default=None
-            Told the number of samples after each block that was read.
+            Called with the number of samples after each block.
         **options
             As in the class.
 
@@ -287,13 +275,13 @@ class EvaluationReport:
         -------
         report : EvaluationReport
         """
-        answers = read_answers(estimator, X, taxonomy=taxonomy, on_rows=on_rows)
-        truth = label_nodes(y, answers.taxonomy)
-        check_length(truth, answers.leaf_probability)
+        predictions = read_predictions(estimator, X, taxonomy=taxonomy, on_rows=on_rows)
+        truth = label_nodes(y, predictions.taxonomy)
+        check_length(truth, predictions.leaf_probability)
         options.setdefault("untaught", getattr(estimator, "unsupervised_nodes_", ()))
         is_features = images is None and getattr(estimator, "backbone", "") is None
         shown = None if is_features else X if images is None else images
-        return cls(answers, truth, images=shown, **options)
+        return cls(predictions, truth, images=shown, **options)
 
     @classmethod
     def from_predictions(
@@ -306,7 +294,7 @@ class EvaluationReport:
         classes: Any = None,
         **options: Any,
     ) -> EvaluationReport:
-        """Take probabilities that were computed elsewhere.
+        """Evaluate probabilities that were computed elsewhere.
 
         Parameters
         ----------
@@ -327,14 +315,15 @@ class EvaluationReport:
         -------
         report : EvaluationReport
         """
-        answers = Answers.from_proba(y_proba, taxonomy, opinion=opinion, classes=classes)
+        predictions = Predictions.from_proba(y_proba, taxonomy, opinion=opinion, classes=classes)
         truth = label_nodes(y_true, taxonomy)
-        check_length(truth, answers.leaf_probability)
-        return cls(answers, truth, **options)
+        check_length(truth, predictions.leaf_probability)
+        return cls(predictions, truth, **options)
 
     def to_html(self) -> str:
         """Return the page."""
-        from .page import render
+        # Templates and displays are loaded only for a page.
+        from .rendering import render
 
         return render(self)
 
@@ -346,51 +335,24 @@ class EvaluationReport:
         figures : dict
             What ``json.dumps`` can write.
         """
-        tree = self.taxonomy
-
-        def label(node: int) -> Any:
-            return tree.label(node)
-
-        figures = {
+        names = np.array(self.names, dtype=object)
+        content = {
             "title": self.title,
             "facts": self.facts,
             "n_samples": self.n_samples,
             "n_labelled": self.n_labelled,
             "n_mistakes": self.n_mistakes,
-            "questions": [question._asdict() for question in self.questions],
-            "levels": [_with_accuracy(level) for level in self.levels],
+            "questions": self.questions,
+            "levels": self.levels,
             "kept_ancestor": self.kept,
-            "confusions": [
-                pair._asdict()
-                | {name: label(getattr(pair, name)) for name in ("truth", "answer", "meeting")}
-                | {"rows": [str(self.names[row]) for row in pair.rows.tolist()]}
-                for pair in self.confusions
-            ],
-            "classes": [
-                row._asdict()
-                | {"node": label(row.node), "taken_for": [label(each) for each in row.taken_for]}
-                for row in self.classes
-            ],
-            "decisions": [
-                row._asdict()
-                | {"node": label(row.node), "children": [label(child) for child in row.children]}
-                for row in self.decisions
-                if row.n_passing
-            ],
-            "hedges": [_without_nodes(hedge) for hedge in self.hedges],
-            "mended": None
-            if self.mended is None
-            else {
-                "n_samples": self.mended.n_samples,
-                "levels": [_with_accuracy(level) for level in self.mended.levels],
-                "hedges": [_without_nodes(hedge) for hedge in self.mended.hedges],
-            },
-            "problems": [
-                problem._asdict() | {"nodes": [label(node) for node in problem.nodes]}
-                for problem in self.problems
-            ],
+            "confusions": [pair._replace(rows=names[pair.rows]) for pair in self.confusions],
+            "classes": self.classes,
+            "decisions": [row for row in self.decisions if row.n_passing],
+            "hedges": self.hedges,
+            "mended": self.mended,
+            "problems": self.problems,
         }
-        plain: dict[str, Any] = _plain(figures)
+        plain: dict[str, Any] = _plain(content, self.taxonomy)
         return plain
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -408,26 +370,26 @@ class EvaluationReport:
         return f"EvaluationReport({self.title!r}: {self.n_samples} samples, {self.taxonomy!r})"
 
 
-def _with_accuracy(figures: LevelFigures | HedgeFigures) -> dict[str, Any]:
-    return figures._asdict() | {"accuracy": figures.accuracy}
-
-
-def _without_nodes(hedge: HedgeFigures) -> dict[str, Any]:
-    return {key: value for key, value in _with_accuracy(hedge).items() if key != "nodes"}
-
-
-def _plain(value: Any) -> Any:
+def _plain(value: Any, tree: Taxonomy) -> Any:
+    """Return plain values: records as dicts, their nodes as labels, NaN as None."""
+    if hasattr(value, "_asdict"):
+        fields = value._asdict()
+        if isinstance(value, figures.HedgeFigures):
+            del fields["nodes"]
+        if isinstance(value, (figures.LevelFigures, figures.HedgeFigures)):
+            fields["accuracy"] = value.accuracy
+        for key in _NODE_FIELDS & fields.keys():
+            nodes = fields[key]
+            is_one = isinstance(nodes, int)
+            fields[key] = tree.label(nodes) if is_one else [tree.label(node) for node in nodes]
+        value = {_JSON_NAMES.get(key, key): item for key, item in fields.items()}
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _plain(item, tree) for key, item in value.items()}
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value
+        return [_plain(item, tree) for item in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def write_report(

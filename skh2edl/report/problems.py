@@ -1,20 +1,17 @@
-"""What is wrong with the data, as far as it can be seen from here."""
+"""What is wrong with the data, as far as labels and contents show it."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..images import ImageSource
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
-from .answers import BoolArray
-from .findings import unlabelled
+from .predictions import BoolArray, Predictions, unlabelled
+from .wording import counted
 
 FEW_SAMPLES = 5
 
@@ -37,7 +34,7 @@ class DataProblem(NamedTuple):
     is_serious : bool
         Whether figures of the report may be wrong because of it.
     nodes : tuple of int, default=()
-        Nodes of the classes concerned, where it is one of classes.
+        Nodes of the classes concerned, where it is a problem of classes.
     """
 
     kind: str
@@ -49,52 +46,70 @@ class DataProblem(NamedTuple):
     nodes: tuple[int, ...] = ()
 
 
-def content_hashes(
-    source: Any, on_rows: Callable[[int], None] | None = None
-) -> npt.NDArray[np.uint64]:
-    """Hash what each sample holds: the bytes of a file, the pixels or the features of a row.
+# What each kind does to the figures, the remedy, and whether figures may be wrong because of it.
+_KINDS = {
+    "unreadable": (
+        "They are left out of all figures.",
+        "Replace the damaged files or take them off the list.",
+        False,
+    ),
+    "seen_in_training": (
+        "The model has seen their labels, so the figures are too good.",
+        "Remove them from one side, and measure again.",
+        True,
+    ),
+    "contradicting_copies": (
+        "At least one label of each is wrong or coarser than need be, so no model can be right on "
+        "both.",
+        "Look at them and keep one label.",
+        True,
+    ),
+    "copies": (
+        "They count several times, and intervals are narrower than they should be.",
+        "Keep one of each.",
+        False,
+    ),
+    "divided_classes": (
+        "If that is one class in two folders, every image of it counts as a mistake.",
+        "Move the evaluated images to the place of the training images, and evaluate again; or, "
+        "where the training images are at the wrong place, move those, and train again. (In a "
+        "table, change the labels.)",
+        True,
+    ),
+    "unlabelled": ("They count in no figure of accuracy.", "", False),
+    "half_way": (
+        "They count on the levels they reach and on none below.",
+        "Finish them where you can.",
+        False,
+    ),
+    "leaves_without_samples": (
+        "Nothing here says how good the model is on them.",
+        "Label some to measure them.",
+        False,
+    ),
+    "leaves_with_few_samples": (
+        "Figures of these classes alone mean little.",
+        "Label some to measure them.",
+        False,
+    ),
+    "leaves_without_training": (
+        "The model can only guess from relatives there.",
+        "Label some for training.",
+        True,
+    ),
+    "untaught_nodes": (
+        "No training label lies below these nodes, so the model commits no belief there.",
+        "Label images of their children for training.",
+        True,
+    ),
+}
 
-    Parameters
-    ----------
-    source : ImageSource or ndarray of shape (n_samples, n_features)
-        The samples. A file that cannot be read gets a hash of its name.
-    on_rows : callable, default=None
-        Told 1 after each sample.
 
-    Returns
-    -------
-    hashes : ndarray of uint64 of shape (n_samples,)
-        Equal for equal content. Copies that were saved anew or cropped are not found.
-
-    Examples
-    --------
-    >>> content_hashes(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])).argsort(kind="stable").size
-    3
-    """
-    digests = []
-    for position in range(len(source)):
-        digests.append(hashlib.blake2b(_content(source, position), digest_size=8).digest())
-        if on_rows is not None:
-            on_rows(1)
-    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
-
-
-def _content(source: Any, position: int) -> bytes:
-    if not isinstance(source, ImageSource):
-        return np.ascontiguousarray(source[position]).tobytes()
-    path = source_path(source, position)
-    if path is None:
-        return source.identity(position).encode()
-    try:
-        return Path(path).read_bytes()
-    except OSError:
-        return f"unreadable {path}".encode()
-
-
-def source_path(source: ImageSource, position: int) -> str | None:
-    """Return the file of an image, None for one in memory."""
-    path = getattr(source, "path", None)
-    return None if path is None else str(path(int(source._rows[position])))
+def _problem(kind: str, title: str, names: Iterable[Any], nodes: Iterable[int] = ()) -> DataProblem:
+    meaning, remedy, is_serious = _KINDS[kind]
+    return DataProblem(
+        kind, title, meaning, remedy, tuple(map(str, names)), is_serious, tuple(nodes)
+    )
 
 
 def find_problems(
@@ -117,7 +132,7 @@ def find_problems(
     truth : ndarray of int of shape (n_samples,)
         Nodes of the labels.
     names : sequence of str
-        What each sample is called.
+        Name of each sample.
     readable : ndarray of bool, default=None
         False for an image that could not be read.
     hashes, train_hashes : ndarray of uint64, default=None
@@ -134,165 +149,105 @@ def find_problems(
         among those without images.
     """
     found: list[DataProblem] = []
+    of_row = np.array(list(map(str, names)), dtype=object)
     if readable is not None and not readable.all():
-        found.append(_unreadable(names, readable))
+        rows = np.flatnonzero(~readable)
+        title = f"{counted(rows.size, 'image')} could not be read"
+        found.append(_problem("unreadable", title, of_row[rows]))
     if hashes is not None:
-        if train_hashes is not None:
-            found += _seen_in_training(names, hashes, train_hashes)
-        found += _repeated(names, hashes, truth)
-    divided = _divided_classes(taxonomy, divided_names(taxonomy, truth, train_truth))
-    told = np.array([node for problem in divided for node in problem.nodes], dtype=np.int64)
-    found += divided
-    found += _labels(taxonomy, truth, names, told)
-    if train_truth is not None:
-        found += _untrained_leaves(taxonomy, train_truth, told)
-    elif len(untaught):
-        found.append(_untaught(untaught))
+        found += _same_content(of_row, truth, hashes, train_hashes)
+    divided = divided_names(taxonomy, truth, train_truth)
+    if divided:
+        found.append(_divided_classes(taxonomy, divided))
+    told = [leaf for name in divided for leaf in name.leaves]
+    found += _label_problems(taxonomy, truth, of_row)
+    found += _leaf_problems(taxonomy, truth, train_truth, told)
+    if train_truth is None and len(untaught):
+        title = f"{counted(len(untaught), 'decision was', 'decisions were')} never trained"
+        found.append(_problem("untaught_nodes", title, untaught))
     return sorted(found, key=lambda problem: not problem.is_serious)
 
 
-def _unreadable(names: Sequence[str], readable: BoolArray) -> DataProblem:
-    rows = np.flatnonzero(~readable)
-    return DataProblem(
-        "unreadable",
-        f"{_count(rows.size, 'image')} could not be read",
-        "They are left out of all figures.",
-        "Replace the damaged files or take them off the list.",
-        _named(names, rows),
-        False,
-    )
-
-
-def _seen_in_training(
-    names: Sequence[str],
+def _same_content(
+    names: npt.NDArray[np.object_],
+    truth: IntArray,
     hashes: npt.NDArray[np.uint64],
-    train_hashes: npt.NDArray[np.uint64],
+    train_hashes: npt.NDArray[np.uint64] | None,
 ) -> list[DataProblem]:
-    rows = np.flatnonzero(np.isin(hashes, train_hashes))
-    if not rows.size:
-        return []
-    return [
-        DataProblem(
-            "seen_in_training",
-            f"{_count(rows.size, 'evaluated image')} "
-            f"{'is' if rows.size == 1 else 'are'} also in the training data, byte for byte",
-            "The model has seen their answers, so the figures are too good.",
-            "Remove them from one side, and measure again.",
-            _named(names, rows),
-            True,
-        )
-    ]
-
-
-def _repeated(
-    names: Sequence[str], hashes: npt.NDArray[np.uint64], truth: IntArray
-) -> list[DataProblem]:
+    """Find images of equal content, in the training data and among the evaluated ones."""
+    found = []
+    if train_hashes is not None and (seen := np.isin(hashes, train_hashes)).any():
+        n_seen = counted(int(seen.sum()), "evaluated image is", "evaluated images are")
+        title = f"{n_seen} also in the training data, byte for byte"
+        found.append(_problem("seen_in_training", title, names[np.flatnonzero(seen)]))
     order = np.argsort(hashes, kind="stable")
-    starts = np.flatnonzero(np.r_[True, np.diff(hashes[order]) != 0])
     same: list[int] = []
-    disagreeing: list[int] = []
-    for group in np.split(order, starts[1:]):
+    contradicting: list[int] = []
+    for group in np.split(order, np.flatnonzero(np.diff(hashes[order])) + 1):
         if group.size > 1:
             is_one_label = np.unique(truth[group]).size == 1
-            (same if is_one_label else disagreeing).extend(np.sort(group).tolist())
-    problems = []
-    if disagreeing:
-        problems.append(
-            DataProblem(
-                "contradicting_copies",
-                f"{_count(len(disagreeing), 'image')} are copies of each other with different "
-                "labels",
-                "At least one label of each is wrong or coarser than need be, so no model can be "
-                "right on both.",
-                "Look at them and keep one label.",
-                _named(names, disagreeing),
-                True,
-            )
-        )
+            (same if is_one_label else contradicting).extend(np.sort(group).tolist())
+    if contradicting:
+        title = f"{counted(len(contradicting), 'image')} are duplicates with different labels"
+        found.append(_problem("contradicting_copies", title, names[contradicting]))
     if same:
-        problems.append(
-            DataProblem(
-                "copies",
-                f"{_count(len(same), 'image')} are copies of each other",
-                "They count several times, and intervals are narrower than they should be.",
-                "Keep one of each.",
-                _named(names, same),
-                False,
-            )
-        )
-    return problems
+        title = f"{counted(len(same), 'image')} are duplicates of each other"
+        found.append(_problem("copies", title, names[same]))
+    return found
 
 
-def _labels(
-    taxonomy: Taxonomy, truth: IntArray, names: Sequence[str], told: IntArray
+def _label_problems(
+    taxonomy: Taxonomy, truth: IntArray, names: npt.NDArray[np.object_]
 ) -> list[DataProblem]:
+    """Find samples whose label stops above the leaves."""
     problems = []
-    silent = unlabelled(truth, taxonomy)
-    rows = np.flatnonzero(silent)
+    without = unlabelled(truth, taxonomy)
+    if n_without := int(without.sum()):
+        title = f"{counted(n_without, 'image has', 'images have')} no label"
+        problems.append(_problem("unlabelled", title, names[np.flatnonzero(without)]))
+    is_inner = taxonomy.n_children[taxonomy.last_of_chain[truth]] > 0
+    rows = np.flatnonzero(~without & is_inner)
     if rows.size:
-        problems.append(
-            DataProblem(
-                "unlabelled",
-                f"{_count(rows.size, 'image')} {'has' if rows.size == 1 else 'have'} no label",
-                "They count in no figure of accuracy.",
-                "",
-                _named(names, rows),
-                False,
-            )
-        )
-    ends = taxonomy.last_of_chain[truth]
-    half_way = np.flatnonzero(~silent & (taxonomy.n_children[ends] > 0))
-    if half_way.size:
-        problems.append(
-            DataProblem(
-                "half_way",
-                f"{_count(half_way.size, 'label')} "
-                f"{'stops' if half_way.size == 1 else 'stop'} half-way down the tree",
-                "They count on the levels they reach and on none below.",
-                "Finish them where you can.",
-                tuple(
-                    f"{name}: {label}"
-                    for name, label in zip(
-                        _named(names, half_way), taxonomy.labels(truth[half_way]), strict=True
-                    )
-                ),
-                False,
-            )
-        )
-    counts = np.bincount(ends, minlength=taxonomy.n_nodes)[taxonomy.leaf_nodes]
-    without = np.flatnonzero((counts == 0) & ~np.isin(taxonomy.leaf_nodes, told))
-    if without.size:
-        problems.append(
-            DataProblem(
-                "leaves_without_samples",
-                f"{_count(without.size, 'leaf')} of {taxonomy.n_leaves} "
-                f"{'has' if without.size == 1 else 'have'} no evaluated image",
-                "Nothing here says how good the model is on them.",
-                "Label some to measure them.",
-                tuple(str(taxonomy.leaves[leaf]) for leaf in without.tolist()),
-                False,
-                tuple(taxonomy.leaf_nodes[without].tolist()),
-            )
-        )
-    few = np.flatnonzero((counts > 0) & (counts < FEW_SAMPLES))
-    if few.size:
-        problems.append(
-            DataProblem(
-                "leaves_with_few_samples",
-                f"{_count(few.size, 'leaf')} {'has' if few.size == 1 else 'have'} fewer than "
-                f"{FEW_SAMPLES} evaluated images",
-                "Figures of these classes alone mean little.",
-                "Label some to measure them.",
-                tuple(f"{taxonomy.leaves[leaf]}: {counts[leaf]}" for leaf in few.tolist()),
-                False,
-                tuple(taxonomy.leaf_nodes[few].tolist()),
-            )
-        )
+        title = f"{counted(rows.size, 'label stops', 'labels stop')} half-way down the tree"
+        labels = zip(names[rows], taxonomy.labels(truth[rows]), strict=True)
+        problems.append(_problem("half_way", title, [f"{name}: {label}" for name, label in labels]))
     return problems
+
+
+def _leaf_problems(
+    taxonomy: Taxonomy, truth: IntArray, train_truth: IntArray | None, told: Sequence[int]
+) -> list[DataProblem]:
+    """Find leaves with few or no samples, except those that were told of already."""
+    counts, others = _leaf_counts(taxonomy, truth), ~np.isin(taxonomy.leaf_nodes, told)
+    few = (counts > 0) & (counts < FEW_SAMPLES)
+    of_all = f" of {taxonomy.n_leaves}"
+    kinds = [
+        ("leaves_without_samples", (counts == 0) & others, of_all, "no evaluated image"),
+        ("leaves_with_few_samples", few, "", f"fewer than {FEW_SAMPLES} evaluated images"),
+    ]
+    if train_truth is not None:
+        without = (_leaf_counts(taxonomy, train_truth) == 0) & others
+        kinds.append(("leaves_without_training", without, "", "no training image"))
+    problems = []
+    for kind, is_concerned, of, lack in kinds:
+        leaves = np.flatnonzero(is_concerned).tolist()
+        if leaves:
+            title = f"{counted(len(leaves), f'leaf{of} has', f'leaves{of} have')} {lack}"
+            shown = [str(taxonomy.leaves[leaf]) for leaf in leaves]
+            if is_concerned is few:
+                shown = [f"{name}: {counts[i]}" for name, i in zip(shown, leaves, strict=True)]
+            nodes = taxonomy.leaf_nodes[leaves].tolist()
+            problems.append(_problem(kind, title, shown, nodes))
+    return problems
+
+
+def _leaf_counts(taxonomy: Taxonomy, truth: IntArray) -> IntArray:
+    ends = taxonomy.last_of_chain[truth]
+    return np.bincount(ends, minlength=taxonomy.n_nodes)[taxonomy.leaf_nodes]
 
 
 class DividedName(NamedTuple):
-    """One name that stands at other places here than in training.
+    """One name that stands at other places in the evaluated data than in training.
 
     Attributes
     ----------
@@ -302,14 +257,14 @@ class DividedName(NamedTuple):
         Leaves with evaluated images and without training images.
     trained : tuple of int
         Leaves of the name with training images.
-    others : tuple of int
-        Leaves of the name with neither.
+    leaves : tuple of int
+        All leaves of the name.
     """
 
     name: str
     evaluated: tuple[int, ...]
     trained: tuple[int, ...]
-    others: tuple[int, ...]
+    leaves: tuple[int, ...]
 
 
 def divided_names(
@@ -331,93 +286,60 @@ def divided_names(
     places: dict[str, list[int]] = {}
     for leaf in taxonomy.leaf_nodes.tolist():
         places.setdefault(str(taxonomy.names[leaf]), []).append(leaf)
-    is_evaluated, is_trained = np.zeros((2, taxonomy.n_nodes), dtype=bool)
-    is_evaluated[taxonomy.last_of_chain[truth]] = True
-    is_trained[taxonomy.last_of_chain[train_truth]] = True
+    has_training = set(taxonomy.last_of_chain[train_truth].tolist())
+    is_apart = set(taxonomy.last_of_chain[truth].tolist()) - has_training
     found = []
     for name, leaves in places.items():
-        trained = tuple(leaf for leaf in leaves if is_trained[leaf])
-        apart = [leaf for leaf in leaves if not is_trained[leaf]]
-        evaluated = tuple(leaf for leaf in apart if is_evaluated[leaf])
+        trained = tuple(leaf for leaf in leaves if leaf in has_training)
+        evaluated = tuple(leaf for leaf in leaves if leaf in is_apart)
         if trained and evaluated:
-            others = tuple(leaf for leaf in apart if not is_evaluated[leaf])
-            found.append(DividedName(name, evaluated, trained, others))
+            found.append(DividedName(name, evaluated, trained, tuple(leaves)))
     return found
 
 
-def _divided_classes(taxonomy: Taxonomy, divided: Sequence[DividedName]) -> list[DataProblem]:
-    if not divided:
-        return []
-
+def _divided_classes(taxonomy: Taxonomy, divided: Sequence[DividedName]) -> DataProblem:
     def paths(leaves: Sequence[int]) -> str:
-        return " and ".join(taxonomy.separator.join(_path(taxonomy, leaf)) for leaf in leaves)
+        found = [taxonomy.path(taxonomy.label(leaf)) for leaf in leaves]
+        return " and ".join(taxonomy.separator.join(map(str, path)) for path in found)
 
-    is_one = len(divided) == 1
-    return [
-        DataProblem(
-            "divided_classes",
-            f"{_count(len(divided), 'name')} {'stands' if is_one else 'stand'} at one place of the "
-            "tree in training and at another in the evaluated data",
-            "If that is one class in two folders, every image of it counts as a mistake.",
-            f"Move the evaluated folder{'' if is_one else 's'} to where the training images are, "
-            "and evaluate again; or, where the training images are at the wrong place, move those, "
-            "and train again. (In a table, change the labels.)",
-            tuple(
-                f"“{each.name}” is at {paths(each.trained)} in training and at "
-                f"{paths(each.evaluated)} in the evaluated data"
-                for each in divided
-            ),
-            True,
-            tuple(leaf for each in divided for part in each[1:] for leaf in part),
-        )
-    ]
-
-
-def _path(taxonomy: Taxonomy, node: int) -> list[str]:
-    path = []
-    while node > 0:
-        path.append(str(taxonomy.names[node]))
-        node = int(taxonomy.parents[node])
-    return path[::-1]
-
-
-def _untrained_leaves(
-    taxonomy: Taxonomy, train_truth: IntArray, told: IntArray
-) -> list[DataProblem]:
-    ends = taxonomy.last_of_chain[train_truth]
-    counts = np.bincount(ends, minlength=taxonomy.n_nodes)[taxonomy.leaf_nodes]
-    without = np.flatnonzero((counts == 0) & ~np.isin(taxonomy.leaf_nodes, told))
-    if not without.size:
-        return []
-    return [
-        DataProblem(
-            "leaves_without_training",
-            f"{_count(without.size, 'leaf')} {'has' if without.size == 1 else 'have'} no training "
-            "image",
-            "The model can only guess from relatives there.",
-            "Label some for training.",
-            tuple(str(taxonomy.leaves[leaf]) for leaf in without.tolist()),
-            True,
-            tuple(taxonomy.leaf_nodes[without].tolist()),
-        )
-    ]
-
-
-def _untaught(nodes: Sequence[Any]) -> DataProblem:
-    return DataProblem(
-        "untaught_nodes",
-        f"{_count(len(nodes), 'decision')} {'was' if len(nodes) == 1 else 'were'} never taught",
-        "No training label lies below these nodes, so the model commits no belief there.",
-        "Label images of their children for training.",
-        tuple(map(str, nodes)),
-        True,
+    return _problem(
+        "divided_classes",
+        f"{counted(len(divided), 'name stands', 'names stand')} at one place of the tree in "
+        "training and at another in the evaluated data",
+        [
+            f"“{each.name}” is at {paths(each.trained)} in training and at "
+            f"{paths(each.evaluated)} in the evaluated data"
+            for each in divided
+        ],
+        [leaf for each in divided for leaf in each.leaves],
     )
 
 
-def _named(names: Sequence[str], rows: Any) -> tuple[str, ...]:
-    return tuple(str(names[row]) for row in np.asarray(rows).tolist())
+def mended_truth(
+    predictions: Predictions, truth: IntArray, train_truth: IntArray | None
+) -> IntArray:
+    """Return the labels as they would be without the faults of the data that explain mistakes.
 
+    A divided name moves to its place in training; of several places the predicted one counts. A
+    leaf without training images has no label any more.
 
-def _count(number: int, what: str) -> str:
-    plural = "leaves" if what == "leaf" else f"{what}s"
-    return f"{number:,} {what if number == 1 else plural}"
+    Parameters
+    ----------
+    predictions : Predictions
+        What the classifier predicted.
+    truth : ndarray of int of shape (n_samples,)
+        Nodes of the true labels.
+    train_truth : ndarray of int or None
+        Nodes of the training labels; None changes nothing.
+    """
+    if train_truth is None:
+        return truth
+    tree = predictions.taxonomy
+    ends, moved = tree.last_of_chain[truth], truth.copy()
+    untrained = tree.leaf_nodes[_leaf_counts(tree, train_truth) == 0]
+    moved[np.isin(ends, untrained)] = 0
+    for name in divided_names(tree, truth, train_truth):
+        rows = np.isin(ends, name.evaluated)
+        given = predictions.best_leaves[rows]
+        moved[rows] = np.where(np.isin(given, name.trained), given, name.trained[0])
+    return moved

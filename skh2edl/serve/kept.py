@@ -14,7 +14,7 @@ import numpy as np
 from ..decisions._ladders import Ladder, make_ladder
 from ..metrics.inputs import node_probabilities
 from ..opinions.hyper_opinion import HyperOpinion
-from ..report.answers import FloatArray
+from ..report.predictions import FloatArray
 from ..taxonomy.taxonomy import Taxonomy
 
 _MAX_ANSWERS = 20_000

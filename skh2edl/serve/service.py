@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 from .. import __version__
 from ..estimators.model_card import ModelCard
 from ..images.decoding import known_formats
-from ..report.answers import read_answers
 from ..report.hedging import threshold_for
+from ..report.predictions import read_predictions
 from ..taxonomy.taxonomy import Taxonomy
 from .kept import Keeper, Kept
 from .limits import Limits
@@ -121,7 +121,7 @@ class Service:
         """
         source = UploadSource(uploads, self.limits.max_pixels)
         with self._lock:
-            raw = read_answers(self.estimator, source)
+            raw = read_predictions(self.estimator, source)
         answers = []
         for row, upload in enumerate(uploads):
             if not raw.readable[row]:

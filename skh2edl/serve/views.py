@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..metrics.report import level_title
-from ..report.answers import Answers as RawAnswers
+from ..report.predictions import Predictions
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from .kept import Kept
@@ -256,7 +256,7 @@ def answer_view(kept: Kept, key: str, threshold: float | None) -> Answer:
     tree, opinion = kept.taxonomy, kept.opinion
     path = path_view(kept)
     levels = level_names(tree)
-    raw = RawAnswers(tree, kept.leaf_probability[None], opinion, np.ones(1, dtype=bool))
+    raw = Predictions(tree, kept.leaf_probability[None], opinion, np.ones(1, dtype=bool))
     best = [_level_answer(kept, name, raw, d) for d, name in enumerate(levels, start=1)]
     answer = Answer(
         name=kept.name,
@@ -276,7 +276,7 @@ def answer_view(kept: Kept, key: str, threshold: float | None) -> Answer:
     return answer
 
 
-def _level_answer(kept: Kept, level: str, raw: RawAnswers, depth: int) -> LevelAnswer:
+def _level_answer(kept: Kept, level: str, raw: Predictions, depth: int) -> LevelAnswer:
     # Of the deepest level the likeliest leaf, by the same rule as the path.
     tree = kept.taxonomy
     is_last = depth == tree.n_levels

@@ -10,9 +10,10 @@ from sklearn.naive_bayes import GaussianNB
 
 from skh2edl import H2EDLClassifier, HedgedClassifier, HyperOpinion, Taxonomy
 from skh2edl.report import EvaluationReport, content_hashes, needed_thresholds, write_report
-from skh2edl.report.answers import Answers, read_answers
-from skh2edl.report.findings import wilson_interval
-from skh2edl.report.reading import percent, trusted_level
+from skh2edl.report.figures import wilson_interval
+from skh2edl.report.predictions import Predictions, read_predictions
+from skh2edl.report.questions import trusted_level
+from skh2edl.report.wording import percent
 
 TREE = Taxonomy.from_paths(
     [("cat", "lynx"), ("cat", "puma"), ("dog", "fox"), ("dog", "wolf")],
@@ -21,20 +22,20 @@ TREE = Taxonomy.from_paths(
 LEAVES = ["fox", "lynx", "puma", "wolf"]  # the columns of probabilities, sorted
 
 
-def proba_of(answers, sure=0.7):
-    """Probabilities whose best leaf is the one named, the rest shared equally."""
-    rows = np.full((len(answers), 4), (1 - sure) / 3)
-    rows[np.arange(len(answers)), [LEAVES.index(name) for name in answers]] = sure
+def proba_of(predicted, sure=0.7):
+    """Probabilities whose best leaf is the one named, the rest spread equally."""
+    rows = np.full((len(predicted), 4), (1 - sure) / 3)
+    rows[np.arange(len(predicted)), [LEAVES.index(name) for name in predicted]] = sure
     return rows
 
 
 @pytest.fixture(scope="module")
 def counted():
-    """Twelve answers: two lynxes taken for pumas, one for a fox, one puma for a lynx."""
+    """Twelve predictions: two lynxes taken for pumas, one for a fox, one puma for a lynx."""
     truth = ["lynx"] * 5 + ["puma"] * 3 + ["fox"] * 2 + ["cat", "root"]
-    answers = ["lynx", "lynx", "puma", "puma", "fox", "puma", "puma", "lynx", "fox", "fox"]
-    answers += ["wolf", "wolf"]
-    return EvaluationReport.from_predictions(truth, proba_of(answers), TREE)
+    predicted = ["lynx", "lynx", "puma", "puma", "fox", "puma", "puma", "lynx", "fox", "fox"]
+    predicted += ["wolf", "wolf"]
+    return EvaluationReport.from_predictions(truth, proba_of(predicted), TREE)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,8 @@ def test_levels_count_what_their_labels_reach(counted):
 
 def test_confusions_are_pairs_with_both_directions(counted):
     named = [
-        (TREE.label(pair.truth), TREE.label(pair.answer), *pair[2:6]) for pair in counted.confusions
+        (TREE.label(pair.truth), TREE.label(pair.predicted), *pair[2:6])
+        for pair in counted.confusions
     ]
     assert named[0] == ("lynx", "puma", 2, 5, 1, 3)
     # An ancestor label is compared at its own depth.
@@ -95,10 +97,10 @@ def test_classes_are_counted_and_the_worst_comes_first(counted):
 
 
 def test_images_to_look_at_are_the_extremes_and_differ(counted):
-    truth, answers = ["lynx"] * 6 + ["fox"] * 2, ["puma"] * 3 + ["lynx"] * 3 + ["wolf", "fox"]
-    proba = proba_of(answers, sure=0.5)
+    truth, predicted = ["lynx"] * 6 + ["fox"] * 2, ["puma"] * 3 + ["lynx"] * 3 + ["wolf", "fox"]
+    proba = proba_of(predicted, sure=0.5)
     for row, sure in enumerate([0.9, 0.95, 0.8, 0.99, 0.98, 0.4, 0.7, 0.6]):
-        proba[row] = proba_of(answers[row : row + 1], sure)
+        proba[row] = proba_of(predicted[row : row + 1], sure)
     chosen = EvaluationReport.from_predictions(truth, proba, TREE).chosen
     # Of the three lynxes taken for pumas the surest only.
     assert chosen.surest_mistakes.tolist() == [1, 6]
@@ -110,7 +112,9 @@ def test_images_to_look_at_are_the_extremes_and_differ(counted):
 def test_the_sentences_say_the_counts(counted):
     level, classes, label = counted.questions
     assert level.answer == "None without a second look"
-    assert "60 % of the answers are right (6 of 10; 95 % interval 31 to 83 %" in level.sentences[1]
+    assert (
+        "60 % of the predictions are right (6 of 10; 95 % interval 31 to 83 %" in level.sentences[1]
+    )
     assert any("too modest" in s or "over-confident" in s for s in level.sentences)
     assert classes.answer == "Most mistakes between lynx and puma"
     assert classes.sentences[0] == (
@@ -129,8 +133,8 @@ def test_the_sentences_say_the_counts(counted):
 
 def test_a_level_is_trusted_by_the_lower_end_and_only_below_trusted_ones():
     truth = ["lynx", "puma", "fox", "wolf"] * 50
-    answers = ["lynx", "puma", "fox", "wolf"] * 49 + ["puma", "lynx", "fox", "wolf"]
-    report = EvaluationReport.from_predictions(truth, proba_of(answers), TREE)
+    predicted = ["lynx", "puma", "fox", "wolf"] * 49 + ["puma", "lynx", "fox", "wolf"]
+    report = EvaluationReport.from_predictions(truth, proba_of(predicted), TREE)
     # 198 of 200: the lower end is 96.4 %.
     assert trusted_level(report.levels, 0.96).name == "species"
     assert trusted_level(report.levels, 0.965).name == "kind"
@@ -154,19 +158,19 @@ def test_no_mistakes_leave_the_advice_to_the_belief():
     assert stopping["cat"] == pytest.approx(90 / 93 * 2 / 5)
 
 
-def test_bounds_of_answers_are_those_of_the_opinion():
+def test_bounds_of_predictions_are_those_of_the_opinion():
     rng = np.random.default_rng(1)
     chain = Taxonomy.from_paths([("a", "b", "c"), ("a", "b", "d"), ("e", "f"), ("g",)])
     opinion = HyperOpinion.from_evidence(chain, rng.gamma(1.0, 5.0, size=(6, chain.n_decisions)))
-    answers = Answers.from_proba(
+    predictions = Predictions.from_proba(
         opinion.leaf_probability[:, chain.leaf_order], chain, opinion=opinion
     )
     for node in range(chain.n_nodes):
-        belief, plausibility = answers.bounds_of(np.full(6, node))
+        belief, plausibility = predictions.bounds_of(np.full(6, node))
         label = chain.label(node)
         assert belief == pytest.approx(opinion.belief(label))
         assert plausibility == pytest.approx(opinion.plausibility(label))
-        probability = answers.probability_of(np.full((6, 1), node))[:, 0]
+        probability = predictions.probability_of(np.full((6, 1), node))[:, 0]
         assert probability == pytest.approx(opinion.probability(label))
 
 
@@ -178,8 +182,8 @@ def test_the_hedge_with_its_own_calibration_is_the_hedged_classifier(fitted):
     held = y[:150].copy()
     held[:4] = "cat", "cat", "dog", "root"  # labels that stop early, or say nothing
     hedged = HedgedClassifier(FrozenEstimator(clf), target_accuracy=0.95).fit(X[:150], held)
-    answers = read_answers(clf, X[:150])
-    needed = needed_thresholds(answers.leaf_probability, TREE.resolve(held), TREE)
+    predictions = read_predictions(clf, X[:150])
+    needed = needed_thresholds(predictions.leaf_probability, TREE.resolve(held), TREE)
     assert needed.size == 149
     report = EvaluationReport.from_estimator(clf, X[150:], y[150:], calibration=needed)
     figures = {hedge.target: hedge for hedge in report.hedges}
@@ -187,16 +191,16 @@ def test_the_hedge_with_its_own_calibration_is_the_hedged_classifier(fitted):
     assert not report.is_cross_calibrated
 
 
-def test_halves_calibrate_each_other_so_that_no_answer_sets_its_own_threshold(fitted):
+def test_halves_calibrate_each_other_so_that_no_prediction_sets_its_own_threshold(fitted):
     clf, X, y = fitted
     report = EvaluationReport.from_estimator(clf, X, y)
     assert report.is_cross_calibrated
     assert [hedge.target for hedge in report.hedges] == [0.9, 0.95, 0.99]
     for hedge in report.hedges:
-        assert sum(hedge.shares) == pytest.approx(1)
-        # The promise, and some room for 300 samples.
+        assert sum(hedge.fractions) == pytest.approx(1)
+        # The guarantee, and some room for 300 samples.
         assert hedge.accuracy >= hedge.target - 3 * np.sqrt(hedge.target * (1 - hedge.target) / 300)
-    leaves = [hedge.shares[-1] for hedge in report.hedges]
+    leaves = [hedge.fractions[-1] for hedge in report.hedges]
     assert leaves == sorted(leaves, reverse=True)
     # A label changed to a wrong one moves the threshold of the other half only.
     changed = y.copy()
@@ -206,10 +210,10 @@ def test_halves_calibrate_each_other_so_that_no_answer_sets_its_own_threshold(fi
     assert report.hedges[0].nodes[row] == again.hedges[0].nodes[row]
 
 
-def test_too_few_images_promise_nothing():
+def test_too_few_images_guarantee_nothing():
     report = EvaluationReport.from_predictions(["lynx"] * 8, proba_of(["lynx"] * 8), TREE)
     assert all(np.isinf(hedge.threshold) for hedge in report.hedges)
-    assert all(hedge.shares[0] == 1 for hedge in report.hedges)
+    assert all(hedge.fractions[0] == 1 for hedge in report.hedges)
     assert "too few images" in report.to_html()
 
 
@@ -257,7 +261,7 @@ def test_one_class_in_two_folders_is_found():
         "“fly agaric” is at red/fly agaric in training and at mushroom/fly agaric in the "
         "evaluated data",
     )
-    assert found.remedy.startswith("Move the evaluated folder to where the training images are")
+    assert found.remedy.startswith("Move the evaluated images to the place of the training images")
     swapped = EvaluationReport.from_predictions(
         ["red/fly agaric", "moss"], proba, tree, train_labels=["mushroom/fly agaric", "moss"]
     )
@@ -269,22 +273,25 @@ def test_one_class_in_two_folders_is_found():
     assert not [each for each in both.problems if each.kind == "divided_classes"]
 
 
-def test_a_promise_that_is_not_kept_is_said():
+def test_a_guarantee_that_is_not_kept_is_said():
     # Calibrated on images that were all right, measured on images of which a third is wrong.
-    truth, answers = ["lynx", "puma", "fox"] * 40, ["lynx", "puma", "lynx"] * 40
+    truth, predicted = ["lynx", "puma", "fox"] * 40, ["lynx", "puma", "lynx"] * 40
     options = {"calibration": np.zeros(200)}
-    report = EvaluationReport.from_predictions(truth, proba_of(answers), TREE, **options)
-    assert "That is less than the 95 % promised. It may be" in report.questions[0].sentences[-1]
+    report = EvaluationReport.from_predictions(truth, proba_of(predicted), TREE, **options)
+    assert (
+        "That is less than the guaranteed 95 %. The images that set the threshold may be"
+        in report.questions[0].sentences[-1]
+    )
     step = report.questions[2].sentences[-1]
-    assert step.startswith("Set aside more images to set the hedge with")
-    # Silence is right on none here: 80 of 120 at every promise.
+    assert step.startswith("Set aside more images to calibrate the hedge with")
+    # Silence is right on none here: 80 of 120 at every target.
     assert "67 % instead of 90 %, 67 % instead of 95 % and 67 % instead of 99 % right)" in step
     # Halves of the evaluated images leave nothing to set aside.
-    own = EvaluationReport.from_predictions(truth, proba_of(answers), TREE)
+    own = EvaluationReport.from_predictions(truth, proba_of(predicted), TREE)
     assert not [each for each in own.questions[2].sentences if each.startswith("Set aside")]
 
 
-def test_surest_mistakes_are_those_with_the_highest_probability_of_the_wrong_answer():
+def test_surest_mistakes_are_those_with_the_highest_probability_of_the_wrong_leaf():
     # The first leaves less belief open, the second gives its wrong leaf more probability.
     evidence = np.zeros((2, TREE.n_decisions))
     counts = {"cat": (60, 60), "puma": (800, 0), "lynx": (0, 12), "dog": (40, 0), "fox": (800, 0)}
@@ -294,7 +301,7 @@ def test_surest_mistakes_are_those_with_the_highest_probability_of_the_wrong_ans
     proba = opinion.leaf_probability[:, TREE.leaf_order]
     report = EvaluationReport.from_predictions(["lynx", "puma"], proba, TREE, opinion=opinion)
     assert opinion.nonspecificity[0] < opinion.nonspecificity[1]
-    sure = report.answers.path_probability[:, -1]
+    sure = report.predictions.path_probability[:, -1]
     assert sure[0] < sure[1]
     assert report.chosen.surest_mistakes.tolist() == [1, 0]
 
@@ -332,9 +339,9 @@ def test_contents_are_compared_not_names(tmp_path):
 
 
 def test_images_that_cannot_be_read_count_in_no_figure():
-    answers = Answers.from_proba(proba_of(["lynx", "fox", "fox"]), TREE)
+    predictions = Predictions.from_proba(proba_of(["lynx", "fox", "fox"]), TREE)
     readable = np.array([True, True, False])
-    broken = Answers(TREE, answers.leaf_probability, None, readable)
+    broken = Predictions(TREE, predictions.leaf_probability, None, readable)
     report = EvaluationReport(broken, TREE.resolve(["lynx", "fox", "lynx"]), names=["a", "b", "c"])
     assert report.n_samples == 2
     assert report.n_mistakes == 0
@@ -342,7 +349,8 @@ def test_images_that_cannot_be_read_count_in_no_figure():
     assert not set(np.concatenate(report.chosen)) & {2}
     with pytest.raises(ValueError, match="None of the images could be read"):
         EvaluationReport(
-            Answers(TREE, answers.leaf_probability, None, np.zeros(3, bool)), np.array([3, 4, 5])
+            Predictions(TREE, predictions.leaf_probability, None, np.zeros(3, bool)),
+            np.array([3, 4, 5]),
         )
 
 
@@ -379,7 +387,10 @@ HOSTILE = '<script>alert(1)</script>"\' onload="x'
 
 @pytest.fixture(scope="module")
 def hostile_page():
-    tree = Taxonomy.from_nested({HOSTILE: [f"a{HOSTILE}", f"b{HOSTILE}"], "</style>": None})
+    tree = Taxonomy.from_nested(
+        {HOSTILE: [f"a{HOSTILE}", f"b{HOSTILE}"], "</style>": None},
+        level_names=(HOSTILE, f"leaf{HOSTILE}"),
+    )
     rng = np.random.default_rng(0)
     opinion = HyperOpinion.from_evidence(tree, rng.gamma(0.5, 8.0, size=(40, tree.n_decisions)))
     y = [tree.leaves[index % 3] for index in range(40)]
@@ -393,6 +404,8 @@ def hostile_page():
         names=[f"{index}{HOSTILE}" for index in range(40)],
         title=HOSTILE,
         facts={HOSTILE: HOSTILE},
+        calibration=np.zeros(60),
+        calibration_note=HOSTILE,
     )
     return report.to_html()
 
@@ -437,7 +450,10 @@ def test_the_same_figures_give_the_same_bytes(fitted):
 def test_figures_can_be_written_as_json_without_nan(counted):
     content = json.loads(json.dumps(counted.to_dict(), allow_nan=False))
     assert content["levels"][1]["n_right"] == 6
-    assert content["confusions"][0]["truth"] == "lynx"
+    first = content["confusions"][0]
+    assert (first["truth"], first["answer"], first["n_answer"]) == ("lynx", "puma", 3)
+    assert first["rows"] == ["sample 2", "sample 3"]
+    assert sum(content["hedges"][0]["shares"]) == pytest.approx(1)
     assert content["decisions"][0]["stopping"] is None
 
 
@@ -465,7 +481,7 @@ def test_a_report_appears_whole_or_not_at_all(tmp_path, counted, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"trust": 1.5}, "trust must be a share between 0 and 1, got 1.5"),
+        ({"trust": 1.5}, "trust must be a fraction between 0 and 1, got 1.5"),
         ({"names": ["a"]}, "one name for each of the 2 samples, got 1"),
         ({"images": np.zeros((3, 8, 8), np.uint8)}, "one picture for each of the 2 samples, got 3"),
         ({"opinion": HyperOpinion.from_evidence(TREE, np.ones(6))}, "must hold 2 opinions"),

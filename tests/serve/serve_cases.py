@@ -12,7 +12,7 @@ from PIL import Image
 
 from skh2edl import FlatCEClassifier, H2EDLClassifier, HyperOpinion, Taxonomy
 from skh2edl.estimators.model_card import ModelCard, write_card
-from skh2edl.report.answers import Answers
+from skh2edl.report.predictions import Predictions
 from skh2edl.serve import Limits
 from skh2edl.serve.routes import build
 from skh2edl.serve.service import Service
@@ -89,9 +89,11 @@ def large_app(monkeypatch):
     def read(estimator, source):
         evidence = rng.gamma(0.05, 20, size=(len(source), tree.n_decisions))
         opinion = HyperOpinion.from_evidence(tree, evidence)
-        return Answers(tree, opinion.leaf_probability, opinion, np.ones(len(source), dtype=bool))
+        return Predictions(
+            tree, opinion.leaf_probability, opinion, np.ones(len(source), dtype=bool)
+        )
 
-    monkeypatch.setattr("skh2edl.serve.service.read_answers", read)
+    monkeypatch.setattr("skh2edl.serve.service.read_predictions", read)
     model = SimpleNamespace(taxonomy_=tree, predict_hyper_opinion=None)
     return build(Service(model, ModelCard(), "species", Limits()), ["localhost"])
 

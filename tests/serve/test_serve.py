@@ -448,7 +448,7 @@ def test_every_response_carries_the_headers(client, monkeypatch):
     def fail(*arguments):
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("skh2edl.serve.service.read_answers", fail)
+    monkeypatch.setattr("skh2edl.serve.service.read_predictions", fail)
     broken = client.post("/api/predict", files=form(picture("red")))
     assert refusal(broken, 500) == "Something failed in the server; its log says what."
     responses = [

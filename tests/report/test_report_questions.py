@@ -8,10 +8,15 @@ import pytest
 
 from skh2edl import HyperOpinion, Taxonomy
 from skh2edl.report import EvaluationReport
-from skh2edl.report.answers import Answers
-from skh2edl.report.choice import doubt_separates
-from skh2edl.report.findings import ClassFigures, Confusion, classes_to_collect, worst_rate
-from skh2edl.report.reading import where_belief_stops
+from skh2edl.report.figures import (
+    ClassFigures,
+    Confusion,
+    classes_to_collect,
+    uncertainty_figures,
+    worst_rate,
+)
+from skh2edl.report.predictions import Predictions
+from skh2edl.report.questions import where_belief_stops
 
 TREE = Taxonomy.from_paths(
     [("cat", "lynx"), ("cat", "puma"), ("dog", "fox"), ("dog", "wolf"), ("moss",)],
@@ -20,12 +25,12 @@ TREE = Taxonomy.from_paths(
 
 
 def report_of(counts, *, tree=TREE, sure=0.7, **options):
-    """A report on answers given as {(label, answered leaf): how many}."""
+    """A report on predictions given as {(label, predicted leaf): how many}."""
     truth = [label for (label, _), number in counts.items() for _ in range(number)]
-    given = [answer for (_, answer), number in counts.items() for _ in range(number)]
+    given = [leaf for (_, leaf), number in counts.items() for _ in range(number)]
     classes = list(tree.sorted_leaf_labels)
     proba = np.full((len(given), len(classes)), (1 - sure) / (len(classes) - 1))
-    proba[np.arange(len(given)), [classes.index(answer) for answer in given]] = sure
+    proba[np.arange(len(given)), [classes.index(leaf) for leaf in given]] = sure
     return EvaluationReport.from_predictions(truth, proba, tree, **options)
 
 
@@ -58,8 +63,8 @@ def test_a_fault_of_the_data_is_the_first_step_and_the_headline(divided):
     fault, look, collect = label.sentences
     assert fault == (
         "“agaric” is at red/agaric in training and at fungi/agaric in the evaluated data; 10 of 10 "
-        "evaluated images wrong. Move the evaluated folder to where the training images are, and "
-        "evaluate again; or, where the training images are at the wrong place, move those, and "
+        "evaluated images wrong. Move the evaluated images to the place of the training images, "
+        "and evaluate again; or, where the training images are at the wrong place, move those, and "
         "train again. (In a table, change the labels.)"
     )
     assert look.startswith("Look at the surest mistakes")
@@ -73,7 +78,7 @@ def test_what_hangs_on_a_fault_of_the_data_is_said(divided):
     # 14 of 30 right, and 24 of 30 with the mushrooms where they are in training.
     level = divided.questions[0]
     assert level.sentences[-1] == (
-        "Without the fault of the data (10 images, see what to label next) the shares right would "
+        "Without the fault of the data (10 images, see what to label next) the accuracy would "
         "be 100 % (not 67 %) at level 1 and 80 % (not 47 %) at “leaf”. The verdict would be at "
         "level 1 “with care” and at “leaf” “with care”."
     )
@@ -82,7 +87,7 @@ def test_what_hangs_on_a_fault_of_the_data_is_said(divided):
     assert report_of({("lynx", "lynx"): 9, ("puma", "lynx"): 3}).to_dict()["mended"] is None
 
 
-def test_a_missed_promise_names_the_fault_of_the_data_as_a_part_of_it():
+def test_a_missed_guarantee_names_the_fault_of_the_data_as_a_part_of_it():
     paths = [("red", "agaric"), ("fungi", "agaric"), ("moss",)]
     counts = {("fungi/agaric", "red/agaric"): 40, ("moss", "moss"): 40, ("moss", "red/agaric"): 20}
     options = {"tree": Taxonomy.from_paths(paths), "calibration": np.zeros(200)}
@@ -96,7 +101,7 @@ def test_a_missed_promise_names_the_fault_of_the_data_as_a_part_of_it():
     assert not [s for question in said.questions for s in question.sentences if "fault" in s]
 
 
-def test_images_of_untaught_classes_are_left_out_where_the_fault_is_mended():
+def test_images_of_untrained_classes_do_not_count_where_the_fault_is_mended():
     counts = {("lynx", "lynx"): 50, ("puma", "lynx"): 50}
     report = report_of(counts, train_labels=["lynx", "fox", "wolf", "moss"])
     assert [(row.n_samples, row.n_right) for row in report.mended.levels] == [(50, 50), (50, 50)]
@@ -104,7 +109,7 @@ def test_images_of_untaught_classes_are_left_out_where_the_fault_is_mended():
         report.questions[0]
         .sentences[-1]
         .endswith(
-            "the shares right would be 100 % (not 50 %) at “species”. The verdict would be at "
+            "the accuracy would be 100 % (not 50 %) at “species”. The verdict would be at "
             "“species” “trust”."
         )
     )
@@ -113,7 +118,7 @@ def test_images_of_untaught_classes_are_left_out_where_the_fault_is_mended():
 @pytest.mark.parametrize(
     ("counts", "sure", "said"),
     [
-        # Promised and kept 0.7, in one bin.
+        # Mean probability and accuracy 0.7, in one bin.
         ({("lynx", "lynx"): 70, ("lynx", "puma"): 30}, 0.7, "can be taken at face value"),
         ({("lynx", "lynx"): 50, ("lynx", "puma"): 50}, 0.7, "are over-confident (ECE 0.200; up to"),
         ({("lynx", "lynx"): 90, ("lynx", "puma"): 10}, 0.7, "are too modest (ECE 0.200; up to"),
@@ -125,7 +130,7 @@ def test_the_sentence_on_probabilities_follows_the_calibration_error(counts, sur
 
 
 def test_a_mean_that_fits_does_not_excuse_probabilities_that_are_off():
-    # Half of the answers promise 0.9 and keep 0.8, half promise 0.5 and keep 0.6: ECE 0.1.
+    # Half say 0.9 and are right in 0.8, half say 0.5 and are right in 0.6: ECE 0.1.
     proba = np.full((200, 5), 0.025)
     columns = [list(TREE.sorted_leaf_labels).index(name) for name in ("lynx", "puma")]
     proba[:100, columns[0]] = 0.9
@@ -136,7 +141,7 @@ def test_a_mean_that_fits_does_not_excuse_probabilities_that_are_off():
     report = EvaluationReport.from_predictions(list(truth), proba, TREE)
     assert report.levels[1].ece == pytest.approx(0.1)
     (said,) = [s for s in report.questions[0].sentences if s.startswith("The probabilities")]
-    assert "promise 70 %, and 70 % are right, but some are too high and others too low" in said
+    assert "say 70 %, and 70 % are right, but some are too high and others too low" in said
     assert "face value" not in said
 
 
@@ -155,18 +160,18 @@ def test_each_fault_is_named_once_with_one_remedy(divided, divided_page):
     assert any("10 mistakes between two places of one name" in s for s in classes.sentences)
     # The first ten rows are the mushrooms.
     assert divided.chosen.surest_mistakes.min() >= 10
-    assert "some may be wrong until step 1 of what to label next is done" in divided_page
+    assert "some may be wrong until step 1 of what to label next is done" in words(divided_page)
 
 
 def test_the_steps_are_numbered_on_the_page(divided, divided_page):
-    (steps,) = re.findall(r"<ol>(.*?)</ol>", divided_page)
+    (steps,) = re.findall(r"<ol>(.*?)</ol>", divided_page, flags=re.S)
     assert [unescape(step) for step in re.findall("<li>(.*?)</li>", steps)] == list(
         divided.questions[2].sentences
     )
 
 
 def test_a_class_that_only_attracts_mistakes_is_not_collected():
-    # Ten others are answered "lynx", and one lynx of thirty is wrong.
+    # Ten others are predicted as "lynx", and one lynx of thirty is wrong.
     counts = {("lynx", "lynx"): 29, ("lynx", "puma"): 1, ("puma", "lynx"): 6, ("puma", "puma"): 6}
     report = report_of(counts | {("fox", "lynx"): 4, ("fox", "fox"): 4})
     assert TREE.labels([row.node for row in classes_to_collect(report.classes)]) == ["puma", "fox"]
@@ -175,7 +180,7 @@ def test_a_class_that_only_attracts_mistakes_is_not_collected():
     assert "lynx" not in label.sentences[-1]
 
 
-def test_few_training_images_and_a_large_share_wrong_come_first():
+def test_few_training_images_and_a_large_fraction_wrong_come_first():
     def named(*rows):
         figures = [ClassFigures(node, n, n - wrong, (), known) for node, n, wrong, known in rows]
         return [row.node for row in classes_to_collect(figures)]
@@ -187,12 +192,12 @@ def test_few_training_images_and_a_large_share_wrong_come_first():
     assert named((1, 20, 10, 50), (2, 20, 16, 97), (3, 80, 0, 5)) == [2, 1]
     # One of one wrong says less than 16 of 20; unknown numbers of training images do not count.
     assert named((1, 1, 1, None), (2, 20, 16, None), (3, 80, 0, None)) == [2, 1]
-    # Left out, a class does not raise the average for the others either.
+    # An explained class does not raise the average for the others either.
     figures = [ClassFigures(1, 90, 0, (), 9), ClassFigures(2, 10, 6, (), 9)]
-    assert [row.node for row in classes_to_collect(figures, left_out=[1])] == [2]
+    assert [row.node for row in classes_to_collect(figures, explained=[1])] == [2]
 
 
-def test_pairs_are_ordered_by_mistakes_and_the_worst_share_is_named():
+def test_pairs_are_ordered_by_mistakes_and_the_worst_rate_is_named():
     counts = {("lynx", "puma"): 8, ("lynx", "lynx"): 72, ("puma", "puma"): 40}
     counts |= {("fox", "wolf"): 6, ("wolf", "wolf"): 10}
     report = report_of(counts)
@@ -203,14 +208,15 @@ def test_pairs_are_ordered_by_mistakes_and_the_worst_share_is_named():
         "6 of 6 (100 %) fox images were taken for wolf.",
     )
     assert classes.sentences[2] == (
-        "(Ordered by the number of mistakes in both directions; by share fox and wolf are the "
-        "worst.)"
+        "(Ordered by the number of mistakes in both directions; fox and wolf have the highest "
+        "rate.)"
     )
 
 
-def test_the_pair_with_the_worst_share_is_shown_however_rare():
-    def pair(truth, n_mistaken, n_truth, n_back=0, n_answer=0):
-        return Confusion(truth, 9, n_mistaken, n_truth, n_back, n_answer, 0, np.arange(n_mistaken))
+def test_the_pair_with_the_worst_rate_is_shown_however_rare():
+    def pair(truth, n_mistaken, n_truth, n_back=0, n_predicted=0):
+        counts = n_mistaken, n_truth, n_back, n_predicted
+        return Confusion(truth, 9, *counts, 0, np.arange(n_mistaken))
 
     often, rare, single = pair(1, 30, 300), pair(2, 8, 9), pair(3, 1, 1)
     assert worst_rate([often, rare, single]) is rare
@@ -224,7 +230,7 @@ def test_the_pair_with_the_worst_share_is_shown_however_rare():
     report = report_of(counts, tree=Taxonomy.flat(names))
     assert [pair.n_mistaken for pair in report.confusions] == [9] * 8 + [8]
     assert any(
-        "By share the worst: 8 of 8 (100 %) class 22 images" in sentence
+        "The highest rate: 8 of 8 (100 %) class 22 images" in sentence
         for sentence in report.questions[1].sentences
     )
 
@@ -243,7 +249,7 @@ def test_the_page_says_its_rules(divided_page):
     assert "Pairs with the most mistakes, counted in both directions together" in said
 
 
-def test_first_errors_that_are_left_off_are_counted():
+def test_first_errors_that_are_not_shown_are_counted():
     names = [(f"kind {index:02}", f"{index:02} {side}") for index in range(10) for side in "ab"]
     counts = {(f"{index:02} a", f"{index:02} b"): 20 - index for index in range(10)}
     said = words(report_of(counts, tree=Taxonomy.from_paths(names)).to_html())
@@ -266,22 +272,25 @@ def test_the_hedge_says_beside_its_figure_that_silence_counts_as_right():
 
 def evidence_of(strengths):
     """Opinions for lynx of which the one with more evidence leaves less open."""
-    on_the_way = [child[-1] in ("cat", "lynx") for _, child in TREE.decisions]
-    return HyperOpinion.from_evidence(TREE, np.outer(strengths, on_the_way) + 0.1)
+    on_path = [child[-1] in ("cat", "lynx") for _, child in TREE.decisions]
+    return HyperOpinion.from_evidence(TREE, np.outer(strengths, on_path) + 0.1)
 
 
 def test_whether_uncertainty_finds_mistakes_is_counted_in_pairs_and_said():
     opinion = evidence_of([50.0, 40.0, 30.0, 20.0, 10.0])
     proba = opinion.leaf_probability[:, TREE.leaf_order]
     y = ["lynx", "lynx", "puma", "lynx", "puma"]
-    answers = Answers.from_proba(proba, TREE, opinion=opinion)
+    predictions = Predictions.from_proba(proba, TREE, opinion=opinion)
     # Of 2 x 3 pairs, the last mistake is vaguer than all three, the other than two of them.
-    assert doubt_separates(answers, TREE.resolve(y)) == pytest.approx(5 / 6)
-    assert np.isnan(doubt_separates(answers, TREE.resolve(["lynx"] * 5)))
+    figures = uncertainty_figures(predictions, TREE.resolve(y))
+    assert figures.separation == pytest.approx(5 / 6)
+    assert figures.of_wrong == pytest.approx(opinion.nonspecificity[[2, 4]].mean())
+    assert figures.of_right == pytest.approx(opinion.nonspecificity[[0, 1, 3]].mean())
+    assert uncertainty_figures(predictions, TREE.resolve(["lynx"] * 5)) is None
     images = np.random.default_rng(0).integers(0, 255, size=(5, 8, 8), dtype=np.uint8)
     options = {"opinion": opinion, "images": images}
     said = words(EvaluationReport.from_predictions(y, proba, TREE, **options).to_html())
-    assert "the wrong one leaves more open in 83 % of the cases: enough to sort answers" in said
+    assert "the wrong one leaves more open in 83 % of the cases: enough to sort predictions" in said
     # Every uncertain image comes with its label.
     assert said.count("Labelled puma.") == 2
     assert said.count("Labelled lynx.") == 3
@@ -310,9 +319,9 @@ def group_page():
     return report_of(counts, images=images).to_html()
 
 
-def test_a_group_in_a_confusion_is_pictured_by_the_leaf_that_was_answered(group_page):
+def test_a_group_in_a_confusion_is_pictured_by_the_leaf_that_was_predicted(group_page):
     said = words(group_page)
-    assert "cat is a group; the leaf answered most is puma, 9 of 10 (90 %)." in said
+    assert "cat is a group; the leaf predicted most is puma, 9 of 10 (90 %)." in said
     assert "is moss, was taken for puma (probability 0.70)" in said
     assert "really is puma" in said
     assert "really is lynx" not in said
@@ -327,7 +336,7 @@ def test_what_decides_stands_first_in_its_table(group_page):
         for row in re.findall("<thead>(.*?)</thead>", group_page)
     ]
     assert heads[0][:4] == ["level", "verdict", "", "right"]
-    assert heads[1][:3] == ["promised", "right", "names a leaf"]
+    assert heads[1][:3] == ["guaranteed", "right", "names a leaf"]
     # What a narrow screen cannot show says so.
     assert group_page.count("Wide table: scroll it sideways.") == sum(
         sum(map(bool, head)) >= 6 for head in heads

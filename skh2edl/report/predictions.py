@@ -1,4 +1,4 @@
-"""What a fitted classifier says of samples, read once and in blocks."""
+"""What a fitted classifier predicts for samples, read once and in blocks."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ..taxonomy.tree import IntArray
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
-ROWS_AT_ONCE = 256
+_BLOCK = 256
 
 
 @dataclass(frozen=True)
-class Answers:
+class Predictions:
     """Probabilities of the leaves, with the opinions where the classifier has any.
 
     Parameters
@@ -38,14 +38,14 @@ class Answers:
     opinion : HyperOpinion or None
         Of an evidential classifier on the tree.
     readable : ndarray of bool of shape (n_samples,)
-        False for an image that could not be read, of which nothing is said.
+        False for an image that could not be read; its values mean nothing.
 
     Examples
     --------
     >>> from skh2edl import Taxonomy
     >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
-    >>> answers = Answers.from_proba([[0.1, 0.6, 0.3]], tree)  # dog, lynx, puma
-    >>> tree.labels(answers.best_leaves), answers.path_probability.round(2).tolist()
+    >>> predictions = Predictions.from_proba([[0.1, 0.6, 0.3]], tree)  # dog, lynx, puma
+    >>> tree.labels(predictions.best_leaves), predictions.path_probability.round(2).tolist()
     (['lynx'], [[1.0, 0.9, 0.6]])
     """
 
@@ -62,7 +62,7 @@ class Answers:
         *,
         opinion: HyperOpinion | None = None,
         classes: Any = None,
-    ) -> Answers:
+    ) -> Predictions:
         """Take probabilities whose columns are `classes`, by default the sorted leaves.
 
         Parameters
@@ -87,6 +87,10 @@ class Answers:
     def __len__(self) -> int:
         return len(self.leaf_probability)
 
+    def __getitem__(self, rows: IntArray) -> Predictions:
+        opinion = None if self.opinion is None else self.opinion[rows]
+        return Predictions(self.taxonomy, self.leaf_probability[rows], opinion, self.readable[rows])
+
     @cached_property
     def best_leaves(self) -> IntArray:
         """Node of the most probable leaf of each sample; of equals the first of ``classes_``."""
@@ -96,7 +100,7 @@ class Answers:
 
     @cached_property
     def path(self) -> IntArray:
-        """Nodes from the root to the answered leaf, (n, n_levels + 1); a short path repeats it."""
+        """Nodes from the root to the best leaf, (n, n_levels + 1); a short path repeats it."""
         depths = range(self.taxonomy.n_levels + 1)
         return np.stack([self.taxonomy.climb_to_depth(self.best_leaves, d) for d in depths], axis=1)
 
@@ -124,6 +128,12 @@ class Answers:
         low = np.take_along_axis(sums, tree.leaf_start[nodes], axis=1)
         return np.clip(high - low, 0, 1)
 
+    @property
+    def proba(self) -> FloatArray:
+        """Probabilities in the order of ``classes_``, each sample's sum exactly 1."""
+        proba = self.leaf_probability[:, self.taxonomy.leaf_order]
+        return np.asarray(proba / proba.sum(axis=1, keepdims=True))
+
     def best_of_level(self, depth: int) -> tuple[IntArray, FloatArray]:
         """Return the most probable node of a level, and its probability, for each sample."""
         nodes = self.taxonomy.nodes_at_depth(depth)
@@ -142,18 +152,13 @@ class Answers:
         if self.opinion is None:
             return None
         tree, mass = self.taxonomy, self.opinion.mass.astype(np.float64)
-        rows = np.arange(len(self))
-        focal = np.full(tree.n_nodes, -1)
-        focal[tree.leaf_nodes] = np.arange(tree.n_leaves)
-        focal[tree.branching_nodes] = tree.n_leaves + np.arange(tree.n_branching)
-        ends = tree.last_of_chain[nodes]
-        belief = np.zeros(len(self))
-        is_leaf = tree.n_children[ends] == 0
-        belief[is_leaf] = mass[rows[is_leaf], focal[ends[is_leaf]]]
-        inner = ~is_leaf
-        reach = self.opinion.reach.astype(np.float64)
-        belief[inner] = reach[rows[inner], focal[ends[inner]] - tree.n_leaves]
-        # What stops on the way down to the node is plausible for it too.
+        rows, ends = np.arange(len(self)), tree.last_of_chain[nodes]
+        # The columns of the masses, but with all belief that reaches a branching node.
+        beliefs = np.concatenate([mass[:, : tree.n_leaves], self.opinion.reach], axis=1)
+        column = np.empty(tree.n_nodes, dtype=np.int64)
+        column[np.r_[tree.leaf_nodes, tree.branching_nodes]] = np.arange(beliefs.shape[1])
+        belief = beliefs[rows, column[ends]]
+        # Mass that stops on the path to the node is plausible for it too.
         plausibility = belief.copy()
         decision = tree.last_decision[ends]
         while (decision >= 0).any():
@@ -164,7 +169,7 @@ class Answers:
         return np.clip(belief, 0, 1), np.clip(plausibility, 0, 1)
 
     def vacuity_on_path(self) -> FloatArray | None:
-        """Return the vacuity at each depth on the way to the answered leaf, NaN where none decides.
+        """Return the vacuity at each depth of the path to the best leaf, NaN without a decision.
 
         Returns
         -------
@@ -181,37 +186,37 @@ class Answers:
         return np.where(which >= 0, vacuity.astype(np.float64), np.nan)
 
 
-def read_answers(
+def read_predictions(
     estimator: Any,
     X: Any,
     *,
     taxonomy: Taxonomy | None = None,
     on_rows: Callable[[int], None] | None = None,
-) -> Answers:
-    """Ask a fitted classifier once for everything it says.
+) -> Predictions:
+    """Read everything a fitted classifier predicts, in one pass.
 
     Parameters
     ----------
     estimator : classifier
         Fitted, with `predict_proba`; opinions are read where it has `predict_hyper_opinion`.
-    X : what it reads
-        The samples.
+    X : images or array-like
+        The samples, of a kind that the classifier accepts.
     taxonomy : Taxonomy, default=None
         The tree; None takes the classifier's.
     on_rows : callable, default=None
-        Told the number of samples after each block.
+        Called with the number of samples after each block.
 
     Returns
     -------
-    answers : Answers
+    predictions : Predictions
     """
     tree = find_taxonomy(estimator, taxonomy)
     n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
     if not n_samples:
         raise ValueError("There is no sample to read. Give at least one.")
     blocks = []
-    for start in range(0, n_samples, ROWS_AT_ONCE):
-        block = _read_block(estimator, take(X, slice(start, start + ROWS_AT_ONCE)), tree)
+    for start in range(0, n_samples, _BLOCK):
+        block = _read_block(estimator, take(X, slice(start, start + _BLOCK)), tree)
         blocks.append(block)
         if on_rows is not None:
             on_rows(len(block))
@@ -226,7 +231,7 @@ def take(X: Any, rows: Any) -> Any:
     X : sequence, array or DataFrame
         Samples.
     rows : slice or ndarray of int
-        Which.
+        Positions of the samples.
     """
     if hasattr(X, "iloc"):
         return X.iloc[rows]
@@ -235,7 +240,7 @@ def take(X: Any, rows: Any) -> Any:
     return X[rows]
 
 
-def _read_block(estimator: Any, X: Any, tree: Taxonomy) -> Answers:
+def _read_block(estimator: Any, X: Any, tree: Taxonomy) -> Predictions:
     opinion: HyperOpinion | None = None
     if isinstance(estimator, TreeClassifier) and estimator.taxonomy_ == tree:
         with warnings.catch_warnings():
@@ -245,18 +250,23 @@ def _read_block(estimator: Any, X: Any, tree: Taxonomy) -> Answers:
                 evidence, readable = estimator._read(X, "evidence")
                 evidence[~readable] = 0
                 opinion = estimator._opinion(evidence)
-                return Answers(tree, opinion.leaf_probability.astype(float), opinion, readable)
+                return Predictions(tree, opinion.leaf_probability.astype(float), opinion, readable)
             log_leaves, readable = estimator._read(X, "leaf_log_probability")
             log_leaves[~readable] = np.log(estimator._unknown_leaf_probability())
-        return Answers(tree, np.exp(log_leaves.astype(np.float64)), None, readable)
+        return Predictions(tree, np.exp(log_leaves.astype(np.float64)), None, readable)
     if has_opinions(estimator):
         opinion = read_opinion(estimator, X, tree)
     leaves = np.exp(leaf_log_probability(estimator, X, tree))
     leaves /= leaves.sum(axis=1, keepdims=True)
-    return Answers(tree, leaves, opinion, np.ones(len(leaves), dtype=bool))
+    return Predictions(tree, leaves, opinion, np.ones(len(leaves), dtype=bool))
 
 
-def _joined(blocks: list[Answers]) -> Answers:
+def unlabelled(truth: IntArray, tree: Taxonomy) -> BoolArray:
+    """Tell which labels say nothing: the root's, or that of a chain that begins there."""
+    return np.asarray(tree.last_decision[truth] < 0)
+
+
+def _joined(blocks: list[Predictions]) -> Predictions:
     if len(blocks) == 1:
         return blocks[0]
     first, opinion = blocks[0], None
@@ -265,7 +275,7 @@ def _joined(blocks: list[Answers]) -> Answers:
         opinion = HyperOpinion.from_evidence(
             first.taxonomy, evidence, first.opinion.base_rate, first.opinion.prior_weight
         )
-    return Answers(
+    return Predictions(
         first.taxonomy,
         np.concatenate([block.leaf_probability for block in blocks]),
         opinion,

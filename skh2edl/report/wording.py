@@ -1,0 +1,67 @@
+"""Numbers and lists as words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def percent(fraction: float) -> str:
+    """Write a fraction as whole percents, never rounding something to nothing or to all.
+
+    Examples
+    --------
+    >>> percent(0.5), percent(0.999), percent(1.0), percent(0.001), percent(float("nan"))
+    ('50 %', 'over 99 %', '100 %', 'under 1 %', '-')
+    """
+    if np.isnan(fraction):
+        return "-"
+    if 0 < fraction < 0.005:
+        return "under 1 %"
+    if 0.995 <= fraction < 1:
+        return "over 99 %"
+    return f"{100 * fraction:.0f} %"
+
+
+def interval(low: float, high: float) -> str:
+    """Write an interval of fractions."""
+    return f"{100 * low:.0f} to {100 * high:.0f} %"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Write a number, a dash where there is none."""
+    return f"{value:.{digits}f}" if np.isfinite(value) else "–"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Write "a, b and c".
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+
+
+def counted(n: int, one: str, several: str = "") -> str:
+    """Write a number of things.
+
+    Examples
+    --------
+    >>> counted(1, "image"), counted(1200, "image"), counted(2, "leaf has", "leaves have")
+    ('1 image', '1,200 images', '2 leaves have')
+    """
+    return f"{n:,} {one if n == 1 else several or f'{one}s'}"
+
+
+def part_of(part: int, whole: int) -> str:
+    """Write a count, the whole it is a part of, and the fraction.
+
+    Examples
+    --------
+    >>> part_of(18, 19)
+    '18 of 19 (95 %)'
+    """
+    return f"{part:,} of {whole:,} ({percent(part / whole)})"
