@@ -55,7 +55,7 @@ print(f"  with {len(start)} labels: {first.score(X[new], y[new]):.3f} right")
 # The held-out samples are the pool here; the samples that score the result must not be in it.
 plan = rank_for_annotation(first.predict_hyper_opinion(X[held]), budget=40)
 print(f"  first choice: sample {plan.rows[0]}, down to depth {plan.depths[0]}: ", end="")
-print(f"{plan.doubt[0]:.2f} of its belief stops above the leaves, most at {plan.nodes[0]}")
+print(f"{plan.uncertainty[0]:.2f} of its belief stops above the leaves, most at {plan.nodes[0]}")
 for name, chosen in {"chosen": held[plan.rows], "random": rng.permutation(held)[:40]}.items():
     labelled = np.concatenate([start, chosen])
     more = H2EDLClassifier(**common).fit(X[labelled], y[labelled])

@@ -1,5 +1,5 @@
-"""Predictions for many images, written as Parquet parts; an interrupted run resumes."""
+"""Predictions for many images, written as Parquet parts; an interrupted job resumes."""
 
-from .prediction import BatchReport, predict_folder, predict_table
+from .job import BatchReport, predict_folder, predict_table
 
 __all__ = ["BatchReport", "predict_folder", "predict_table"]

@@ -1,8 +1,9 @@
-"""Reading what others wrote: every complaint says which file was expected where."""
+"""Read the files of a data set; errors name the file and what was expected in it."""
 
 import csv
+import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,18 +15,18 @@ AGAIN = "The file may be half-downloaded: fetch it again."
 
 
 def find_root(root: str | os.PathLike[str], inside: Sequence[str], file: str, name: str) -> Path:
-    """Return the first of root / inside that holds the file.
+    """Return the folder of a data set: the first of root / inside that holds the file.
 
     Parameters
     ----------
     root : path
-        What the user gave.
+        The folder that the user gave.
     inside : sequence of str
         Folders below root to look in; "." is root itself.
     file : str
-        A file that shows where the dataset begins.
+        A file that marks the folder.
     name : str
-        Name of the dataset, for the error.
+        Name of the data set, for the error.
 
     Returns
     -------
@@ -45,25 +46,23 @@ def find_root(root: str | os.PathLike[str], inside: Sequence[str], file: str, na
     )
 
 
-def expect_file(path: Path, name: str) -> Path:
-    """Return the path, or say that the dataset lacks it."""
+def _read_text(path: Path, name: str) -> str:
+    """Return the text of a file, or raise an error that names the data set or the file."""
     if not path.is_file():
         raise FileNotFoundError(
             f"{name}: expected a file at {path}. The dataset is incomplete: unpack or fetch it "
             "again."
         )
-    return path
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a text file in UTF-8 ({error}). {AGAIN}") from None
 
 
 def read_lines(path: Path, name: str) -> Iterator[tuple[int, str]]:
     """Yield the number and the text of each line that is not blank."""
-    expect_file(path, name)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not a text file in UTF-8 ({error}). {AGAIN}") from None
-    lines = [(i, line.rstrip()) for i, line in enumerate(text.split("\n"), start=1)]
-    lines = [(i, line) for i, line in lines if line]
+    numbered = enumerate(_read_text(path, name).split("\n"), start=1)
+    lines = [(number, line.rstrip()) for number, line in numbered if line.strip()]
     if not lines:
         raise ValueError(f"{path} is empty. {AGAIN}")
     yield from lines
@@ -79,51 +78,66 @@ def read_table(path: Path, columns: Iterable[str], name: str) -> list[dict[str, 
     columns : iterable of str
         Columns it must have.
     name : str
-        Name of the dataset, for the error.
+        Name of the data set, for the error.
 
     Returns
     -------
     list of dict
     """
-    expect_file(path, name)
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            header = list(reader.fieldnames or ())
-            missing = [column for column in columns if column not in header]
-            if missing:
-                raise ValueError(
-                    f"{path} must have the column(s) {missing}, and has {header}. {AGAIN}"
-                )
-            rows = []
-            for row in reader:
-                # DictReader files what is too much under None, and fills what is missing with it.
-                if None in row or None in row.values():
-                    bad_line(path, reader.line_num, f"{len(header)} values", list(row.values()))
-                rows.append(row)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not a text file in UTF-8 ({error}). {AGAIN}") from None
+    reader = csv.DictReader(io.StringIO(_read_text(path, name)))
+    header = list(reader.fieldnames or ())
+    missing = [column for column in columns if column not in header]
+    if missing:
+        raise ValueError(f"{path} must have the column(s) {missing}, and has {header}. {AGAIN}")
+    rows = []
+    for row in reader:
+        # DictReader uses None as the key of surplus values and as the value of missing ones.
+        if None in row or None in row.values():
+            bad_line(path, reader.line_num, f"{len(header)} values", list(row.values()))
+        rows.append(row)
     if not rows:
         raise ValueError(f"{path} has a header and no rows. {AGAIN}")
     return rows
 
 
 def bad_line(path: Path, line: int, expected: str, got: Any) -> NoReturn:
-    """Complain about one line of a file."""
+    """Raise an error about one line of a file."""
     raise ValueError(f"{path}, line {line}: expected {expected}, got {got!r}. {AGAIN}")
 
 
+def check_one_parent(
+    pairs: Iterable[tuple[Hashable, Hashable]], where: str
+) -> dict[Hashable, Hashable]:
+    """Return the parent of each class, or raise an error if one has two.
+
+    Parameters
+    ----------
+    pairs : iterable of (class, parent)
+        May repeat.
+    where : str
+        What holds the classes, for the error.
+    """
+    parents: dict[Hashable, Hashable] = {}
+    for child, parent in pairs:
+        if parents.setdefault(child, parent) != parent:
+            raise ValueError(
+                f"{where} {child!r} lies under both {parents[child]!r} and {parent!r}. Each class "
+                "must have one parent: correct the lists, or fetch the dataset again."
+            )
+    return parents
+
+
 def check_images(paths: Sequence[str | Path], how: str, name: str) -> NDArray[np.str_]:
-    """Return the paths as an array, after looking at the files as closely as asked.
+    """Check the image files and return their paths as an array.
 
     Parameters
     ----------
     paths : sequence of path
         The image files.
     how : {"exists", "decode", "none"}
-        "exists" asks for a file that is not empty, "decode" reads every pixel of it.
+        "exists" requires a file that is not empty, "decode" reads every pixel.
     name : str
-        Name of the dataset, for the error.
+        Name of the data set, for the error.
 
     Returns
     -------
@@ -150,8 +164,7 @@ def _missing(path: str | Path) -> str:
 
 
 def _undecodable(path: str | Path) -> str:
-    why = _missing(path)
-    if why:
+    if why := _missing(path):
         return why
     try:
         with Image.open(path) as image:

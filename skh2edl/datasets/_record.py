@@ -1,8 +1,9 @@
-"""The one record that every loader returns."""
+"""The record that every loader returns."""
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -11,24 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from skh2edl.taxonomy import Taxonomy
-
+from ..taxonomy import Taxonomy
+from ..utils.files import write_atomically
 from ..utils.hashing import unit_hash
 
 if TYPE_CHECKING:
-    from skh2edl.images import ImageSource
+    from ..images import ImageSource
 
 SPLITS = ("train", "val", "test")
 
-# Fields with one entry per image; `info` holds more of them under names of the dataset's choice.
+# Fields with one entry per image; `info` holds more of them.
 _PER_IMAGE = ("images", "labels", "split", "ids", "groups")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LabelledImages:
-    """Images with labels on a taxonomy, and what a fair experiment needs to know about them.
+    """Images with labels on a taxonomy, their split, ids and groups.
 
-    The arrays are read-only: a record is shared between experiments, none may change it.
+    The arrays are read-only, so that experiments can share a record.
 
     Parameters
     ----------
@@ -43,18 +44,17 @@ class LabelledImages:
     split : ndarray of str of shape (n,)
         "train", "val" or "test", the official one where the dataset has one.
     ids : ndarray of str of shape (n,)
-        Unique names that stay the same between machines and runs.
+        Unique names that are the same on every machine and in every run.
     groups : ndarray of str of shape (n,), default=None
-        Images that show one subject share a group. None means that every image stands alone,
-        and repeats `ids`.
+        The subject of each image. None means that every image is its own group: the `ids`.
     licence : str, default=""
         The terms under which the images may be used.
     crop : tuple of int, default=(0, 0, 0, 0)
-        Pixels to cut off at the left, top, right and bottom before anything else, in the order
-        of ``PIL.ImageOps.crop``. Loaders do not change the files: `source` is read with it, `open`
-        applies it to one image, and `crop_files` writes cropped copies of all.
+        Pixels to cut off at the left, top, right and bottom, in the order of
+        ``PIL.ImageOps.crop``. Loaders do not change the files: `source` and `open` crop when they
+        decode, and `crop_files` writes cropped copies.
     info : mapping of str to ndarray of shape (n, ...), default={}
-        Whatever else is known about each image.
+        Further values for each image.
 
     Examples
     --------
@@ -105,7 +105,7 @@ class LabelledImages:
         if unknown:
             raise ValueError(
                 f"split may hold {', '.join(map(repr, SPLITS))} only, got {unknown[:5]}. "
-                "Rename those entries or leave the images out."
+                "Rename those entries or drop the images."
             )
         values, counts = np.unique(self.ids, return_counts=True)
         if (counts > 1).any():
@@ -144,26 +144,22 @@ class LabelledImages:
 
     @property
     def source(self) -> "ImageSource":
-        """The images as classifiers should read them: an ``X`` that is cropped when decoded."""
-        from skh2edl.images import image_source  # here: a record alone needs no torch
+        """The cropped images, as an ``X`` for classifiers."""
+        from ..images import image_source  # here, because it imports torch
 
-        return image_source(self._cropped_pixels(), crop=self.crop)
-
-    def _cropped_pixels(self) -> NDArray:
-        """Return pixels without what is to be cut off, or the paths as they are."""
-        if self.images.dtype.kind == "U" or not any(self.crop):
-            return self.images
+        if self.images.dtype.kind == "U":
+            return image_source(self.images, crop=self.crop)
         left, top, right, bottom = self.crop
         height, width = self.images.shape[1:3]
-        return self.images[:, top : height - bottom, left : width - right]
+        return image_source(self.images[:, top : height - bottom, left : width - right])
 
     def subset(self, *splits: str) -> "LabelledImages":
-        """Return the images of one or more splits, with the whole taxonomy.
+        """Return the images of one or more splits; the taxonomy stays whole.
 
         Parameters
         ----------
         *splits : str
-            "train", "val" or "test"; several are taken together, in the order of the record.
+            One or more of "train", "val" and "test". The images stay in the order of the record.
 
         Returns
         -------
@@ -195,15 +191,15 @@ class LabelledImages:
         return replace(self, **chosen)
 
     def resplit(self, *, val: float = 0.1, test: float = 0.2) -> "LabelledImages":
-        """Split anew by a hash of the group, for data that come without an official split.
+        """Split by a hash of the group, for data without an official split.
 
-        An image keeps its place when others are added or removed, and images of one group stay
-        together. The shares are met on average, not exactly.
+        An image stays in its split when others are added or removed, and images of one group stay
+        together. The fractions are met on average, not exactly.
 
         Parameters
         ----------
         val, test : float
-            Shares of the groups, between 0 and 1, together at most 1.
+            Fractions of the groups, with a sum of at most 1.
 
         Returns
         -------
@@ -211,7 +207,7 @@ class LabelledImages:
         """
         if not (0 <= val <= 1 and 0 <= test <= 1 and val + test <= 1):
             raise ValueError(
-                f"val and test must be shares with a sum of at most 1, got {val} and {test}."
+                f"val and test must be fractions with a sum of at most 1, got {val} and {test}."
             )
         place = unit_hash(self.groups, purpose="split")
         split = np.where(place < test, "test", np.where(place < test + val, "val", "train"))
@@ -238,20 +234,20 @@ class LabelledImages:
         return ImageOps.crop(image, self.crop) if any(self.crop) else image
 
     def crop_files(self, folder: str | os.PathLike[str]) -> "LabelledImages":
-        """Write cropped copies of the image files, and return the record of the copies.
+        """Write cropped copies of the image files and return a record of the copies.
 
-        A copy that is there already is kept, so a second call, or one after an interruption,
-        only writes what is missing. Where there is nothing to crop, nothing is written.
+        Existing copies are kept, so a second call, or one after an interruption, writes only what
+        is missing. If there is nothing to crop, nothing is written.
 
         Parameters
         ----------
         folder : path
-            Where to write, one file ``<id><suffix>`` for each image.
+            Where to write one file ``<id><suffix>`` for each image.
 
         Returns
         -------
         LabelledImages
-            With the paths of the copies, and nothing left to crop.
+            With the paths of the copies and no crop.
         """
         if self.images.dtype.kind != "U":
             raise TypeError("crop_files copies image files, and this record holds pixels.")
@@ -261,10 +257,7 @@ class LabelledImages:
         for index, (name, source) in enumerate(zip(self.ids, self.images, strict=True)):
             copy = Path(folder, name).with_suffix(Path(source).suffix)
             if not copy.is_file():
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                # Under another name until complete, so that a half-written copy is never kept.
-                partial = copy.with_name(f".{os.getpid()}-{copy.name}")
-                self.open(index).save(partial, quality=95)
-                partial.replace(copy)
+                image, kind = self.open(index), Image.registered_extensions()[copy.suffix.lower()]
+                write_atomically(copy, partial(image.save, format=kind, quality=95))
             copies.append(str(copy))
         return replace(self, images=np.array(copies), crop=(0, 0, 0, 0))

@@ -1,12 +1,11 @@
-"""Labels that stop higher up, as hurried annotators give them."""
+"""Coarsen labels: replace leaves by ancestors."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skh2edl.taxonomy import Taxonomy
-
+from ..taxonomy import Taxonomy
 from ..utils.hashing import unit_hash
 
 
@@ -19,9 +18,9 @@ def coarsen_labels(
 ) -> NDArray:
     """Replace a fraction of the labels by their ancestors at a level.
 
-    Which ones depends on a hash of each sample's id and on nothing else: they are the same for
-    every method, seed and machine, and the ones of a smaller fraction are among the ones of a
-    larger. The fraction is met on average, not exactly.
+    A hash of each sample's id alone decides which ones: they are the same for every method, seed
+    and machine, and those of a smaller fraction are a subset of those of a larger one. The fraction
+    is met on average, not exactly.
 
     Parameters
     ----------
@@ -30,10 +29,10 @@ def coarsen_labels(
     ids : sequence of shape (n,)
         Stable names of the samples, as in `LabelledImages.ids`.
     fraction : float
-        Share to coarsen, between 0 and 1.
+        Fraction of the labels to coarsen, between 0 and 1.
     level : str or int
-        Name or depth of the level to stop at; 0 removes the label. A label that ends above the
-        level stays as it is.
+        Name or depth of the level of the ancestors; 0 removes the label. A label above the level
+        is not changed.
     taxonomy : Taxonomy
         The tree.
 
@@ -54,8 +53,8 @@ def coarsen_labels(
         raise ValueError(f"fraction must be between 0 and 1, got {fraction}.")
     if len(labels) != len(ids):
         raise ValueError(
-            f"labels and ids must be equally many, got {len(labels)} and {len(ids)}. Give each "
-            "sample's id beside its label."
+            f"labels and ids must have the same length, got {len(labels)} and {len(ids)}. Give "
+            "one id for each label."
         )
     nodes = taxonomy.resolve(labels)
     above = taxonomy.project(nodes, level)

@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from skh2edl.datasets._files import bad_line, check_images, find_root, read_table
-from skh2edl.datasets._record import LabelledImages
-from skh2edl.taxonomy import Taxonomy
-
+from ..taxonomy import Taxonomy
 from ..utils.hashing import unit_hash
+from ._files import bad_line, check_images, check_one_parent, find_root, read_table
+from ._record import LabelledImages
 
 _NAME = "derm12345"
 _LEVELS = ("super_class", "main_class_1", "main_class_2", "label")
@@ -28,10 +27,9 @@ def load_derm12345(
 ) -> LabelledImages:
     """Load DERM12345: 12,345 dermatoscopic images, 40 kinds of lesion on four levels.
 
-    The tree is the one of the H²EDL paper: super class and malignancy together make a root of
-    four ("melanocytic benign", ...), where the indeterminate actinic keratosis is counted with
-    the malignant; below it main class 1, main class 2 and the label, which is unique where the
-    sub-class is not. Letter case, which differs from row to row, is ignored.
+    The top level combines super class and malignancy into four classes ("melanocytic benign",
+    ...); the indeterminate actinic keratosis counts as malignant. Below it are main class 1, main
+    class 2 and the label. Letter case, which differs from row to row, is ignored.
 
     Parameters
     ----------
@@ -39,11 +37,11 @@ def load_derm12345(
         The folder with ``derm12345_metadata_train.csv`` and ``derm12345_metadata_test.csv``, and
         with the image folders.
     val_fraction : float, default=0.1
-        Share of the patients in the official training part to hold out as "val". They are the
-        ones whose ids have the smallest hash: the same on every machine.
+        Fraction of the patients of the official training part to hold out as "val": those whose
+        ids have the smallest hashes, the same on every machine.
     check : {"exists", "decode", "none"}, default="exists"
-        How closely to look at the image files: that each is there and not empty, that each can
-        be decoded, or not at all.
+        How to check the image files: that each exists and is not empty, that each can be decoded,
+        or not at all.
 
     Returns
     -------
@@ -79,13 +77,13 @@ def load_derm12345(
             path = _read_path(file, line, row)
             expected = folder / _FOLDERS[part][0] / path[-1] / f"{image}.jpg"
             ids.append(image)
-            # An unnamed patient is taken to have this image only.
+            # Without a patient id, the image is its own group.
             patients.append(row["patient_id"].strip() or image)
             split.append(part)
             licences.add(row.get("copyright-license", "").strip())
             paths.append(path)
             files.append(on_disk.get(image, expected))
-    _check_one_path(folder, paths)
+    check_one_parent(((path[-1], path[:-1]) for path in paths), f"{folder}: the label")
 
     taxonomy = Taxonomy.from_paths(paths, level_names=_LEVELS)
     groups = np.array(patients)
@@ -102,7 +100,7 @@ def load_derm12345(
 
 
 def _find_images(folder: Path, part: str) -> dict[str, Path]:
-    """Return image id -> file; which of the parts holds an image is written nowhere."""
+    """Return image id -> file; the table does not say which folder holds an image."""
     return {
         file.stem: file
         for name in _FOLDERS[part]
@@ -120,17 +118,6 @@ def _read_path(file: Path, line: int, row: dict[str, str]) -> tuple[str, ...]:
         bad_line(file, line, f"a malignancy of {tuple(_MALIGNANCY)}", row["malignancy"])
     top = f"{values['super_class']} {_MALIGNANCY[values['malignancy']]}"
     return (top, values["main_class_1"], values["main_class_2"], values["label"])
-
-
-def _check_one_path(folder: Path, paths: list[tuple[str, ...]]) -> None:
-    known: dict[str, tuple[str, ...]] = {}
-    for path in paths:
-        if known.setdefault(path[-1], path) != path:
-            raise ValueError(
-                f"{folder}: the label {path[-1]!r} stands for both {known[path[-1]]} and {path} in "
-                "derm12345_metadata_{train,test}.csv. A label has one place in the tree: correct "
-                "those rows."
-            )
 
 
 def _hold_out_patients(split: NDArray, patients: NDArray, fraction: float) -> NDArray:

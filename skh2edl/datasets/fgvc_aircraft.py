@@ -11,9 +11,9 @@ from urllib.request import urlopen
 
 import numpy as np
 
-from skh2edl.datasets._files import bad_line, check_images, find_root, read_lines
-from skh2edl.datasets._record import SPLITS, LabelledImages
-from skh2edl.taxonomy import Taxonomy
+from ..taxonomy import Taxonomy
+from ._files import bad_line, check_images, check_one_parent, find_root, read_lines
+from ._record import SPLITS, LabelledImages
 
 URL = "https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz"
 
@@ -28,25 +28,25 @@ def load_fgvc_aircraft(
 ) -> LabelledImages:
     """Load FGVC-Aircraft: 10,000 images, 30 manufacturers > 70 families > 100 variants.
 
-    Every image carries a banner of 20 pixels at the bottom that names the photographer. The
-    record says so in its `crop`: its `source`, which classifiers accept as ``X``, is read without
-    the banner, and `crop_files` writes copies without it.
+    Every image has a banner of 20 pixels at the bottom that names the photographer. The `crop` of
+    the record removes it: its `source`, which classifiers accept as ``X``, is read without the
+    banner, and `crop_files` writes copies without it.
 
     Parameters
     ----------
     root : path
         The folder that holds ``fgvc-aircraft-2013b``, that folder, or the ``data`` inside it.
     download : bool, default=False
-        Whether to fetch the archive (2.7 GB) into root where the dataset is not there yet.
+        Whether to download the archive (2.7 GB) into root if the data set is not there.
     check : {"exists", "decode", "none"}, default="exists"
-        How closely to look at the image files: that each is there and not empty, that each can
-        be decoded, or not at all.
+        How to check the image files: that each exists and is not empty, that each can be decoded,
+        or not at all.
 
     Returns
     -------
     LabelledImages
-        With the official split, of which "train" and "val" together are the 6,667 images that
-        others train on; an image's id is its seven digits.
+        With the official split; "train" and "val" together are the usual 6,667 training images.
+        An image's id is its seven digits.
 
     References
     ----------
@@ -76,7 +76,9 @@ def load_fgvc_aircraft(
         ids += images
         split += [part] * len(images)
         paths += [tuple(columns[level][image] for level in _LEVELS) for image in images]
-    _check_one_parent(folder, paths)
+    for depth in (1, 2):
+        pairs = ((path[depth], path[depth - 1]) for path in paths)
+        check_one_parent(pairs, f"{folder}: the {_LEVELS[depth]}")
 
     taxonomy = Taxonomy.from_paths(paths, level_names=_LEVELS)
     files = [folder / "images" / f"{image}.jpg" for image in ids]
@@ -96,7 +98,7 @@ def _read_list(file: Path) -> dict[str, str]:
     """Return image id -> label, in the order of the file."""
     labels: dict[str, str] = {}
     for line, text in read_lines(file, _NAME):
-        # Names hold spaces themselves.
+        # Labels may hold spaces.
         image, _, label = text.partition(" ")
         if not (image.isdecimal() and label.strip()) or image in labels:
             bad_line(file, line, "an image id not listed before, a space and a label", text)
@@ -115,20 +117,8 @@ def _check_same_images(folder: Path, part: str, columns: dict[str, dict[str, str
             )
 
 
-def _check_one_parent(folder: Path, paths: list[tuple[str, ...]]) -> None:
-    for depth in (1, 2):
-        above: dict[str, str] = {}
-        for path in paths:
-            if above.setdefault(path[depth], path[depth - 1]) != path[depth - 1]:
-                raise ValueError(
-                    f"{folder}: the {_LEVELS[depth]} {path[depth]!r} lies under both "
-                    f"{above[path[depth]]!r} and {path[depth - 1]!r}, so the lists do not belong "
-                    "together. Fetch the dataset again."
-                )
-
-
 def _download(root: Path) -> None:
-    """Fetch and unpack the archive; nothing is left in root unless all of it arrived."""
+    """Download and unpack the archive; a failure leaves nothing in root."""
     if (root / _FOLDER).exists():
         raise FileExistsError(
             f"{root / _FOLDER} is there and lacks data/images_variant_train.txt: it was unpacked "

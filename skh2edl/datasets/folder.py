@@ -1,15 +1,14 @@
-"""A folder of folders: the folders are the taxonomy."""
+"""Images in nested folders, which are the taxonomy."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
-from skh2edl.datasets._files import check_images
-from skh2edl.datasets._record import LabelledImages
-from skh2edl.taxonomy import Taxonomy
+from ..taxonomy import Taxonomy
+from ..utils.folders import walk_images
+from ._files import check_images
+from ._record import LabelledImages
 
 _SPLIT_FOLDERS = {
     "train": "train",
@@ -30,12 +29,12 @@ def load_image_folder(
 ) -> LabelledImages:
     """Load images from nested folders, which are the taxonomy.
 
-    An image in an inner folder has that inner node as its label; one in root itself is
-    unlabelled. Hidden files and folders, linked folders and files that are no images are passed
-    over. An empty folder is a class without images. Where all folders of root are called
-    "train", "val" or "test" (or "training", "valid", "validation", "testing"), they are the
-    split and the taxonomy begins inside; otherwise every image is in "train", and
-    `LabelledImages.resplit` divides them.
+    An image in an inner folder is labelled with that inner node; one in root itself is unlabelled.
+    Hidden files and folders, linked folders and files that are not images are passed over. An
+    empty folder is a class without images. If all folders in root are called "train", "val" or
+    "test" (or "training", "valid", "validation", "testing"), they are the split and the taxonomy
+    begins inside them; otherwise every image is in "train", and `LabelledImages.resplit` divides
+    them.
 
     Parameters
     ----------
@@ -44,8 +43,8 @@ def load_image_folder(
     level_names : tuple of str, default=None
         Names of the levels, one for each depth of folders.
     check : {"exists", "decode", "none"}, default="exists"
-        How closely to look at the image files: that each is not empty, that each can be decoded,
-        or not at all.
+        How to check the image files: that each is not empty, that each can be decoded, or not at
+        all.
 
     Returns
     -------
@@ -69,18 +68,16 @@ def load_image_folder(
     folder = Path(root).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(f"root must be a folder of images, and there is none at {folder}.")
-    Image.init()  # fills the table of extensions
-    splits = _split_folders(folder)
-    nodes: list[tuple[str, ...]] = []
-    paths: list[tuple[str, ...]] = []
-    files: list[Path] = []
-    split: list[str] = []
-    for top, part in splits:
-        for place, images in _walk(top):
-            nodes.append(place)
-            files += images
-            paths += [place] * len(images)
-            split += [part] * len(images)
+    found = list(walk_images(folder))
+    tops = {place[0].lower() for place, _ in found if place}
+    if tops and tops <= set(_SPLIT_FOLDERS):
+        found = [(place, images) for place, images in found if place]
+        parts = [_SPLIT_FOLDERS[place[0].lower()] for place, _ in found]
+        nodes = [place[1:] for place, _ in found]
+    else:
+        parts = ["train"] * len(found)
+        nodes = [place for place, _ in found]
+    files = [file for _, images in found for file in images]
     if not files:
         raise FileNotFoundError(
             f"expected images in the folders of {folder}, such as {folder / 'class' / '1.jpg'}, "
@@ -93,40 +90,12 @@ def load_image_folder(
             "files and labels in a table."
         )
     taxonomy = Taxonomy.from_paths((node for node in nodes if node), level_names=level_names)
+    folder_of = [number for number, (_, images) in enumerate(found) for _ in images]
     return LabelledImages(
         name=folder.resolve().name,
         images=check_images(files, check, f"folder {folder.name}"),
-        labels=taxonomy.labels_from_paths(paths),
+        labels=taxonomy.labels_from_paths([nodes[number] for number in folder_of]),
         taxonomy=taxonomy,
-        split=np.array(split),
+        split=np.array(parts)[folder_of],
         ids=np.array([file.relative_to(folder).as_posix() for file in files]),
     )
-
-
-def _split_folders(folder: Path) -> list[tuple[Path, str]]:
-    inner = _subfolders(folder)
-    if inner and all(each.name.lower() in _SPLIT_FOLDERS for each in inner):
-        return [(each, _SPLIT_FOLDERS[each.name.lower()]) for each in inner]
-    return [(folder, "train")]
-
-
-def _walk(top: Path, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], list[Path]]]:
-    """Yield each folder's path in the taxonomy and the images in it, in sorted order."""
-    images = [
-        file
-        for file in sorted(top.iterdir())
-        if file.suffix.lower() in Image.EXTENSION and _is_shown(file) and file.is_file()
-    ]
-    yield place, images
-    for folder in _subfolders(top):
-        yield from _walk(folder, (*place, folder.name))
-
-
-def _subfolders(folder: Path) -> list[Path]:
-    # A link may lead back up, and then the tree has no end.
-    inner = (each for each in folder.iterdir() if each.is_dir() and not each.is_symlink())
-    return sorted(each for each in inner if _is_shown(each))
-
-
-def _is_shown(path: Path) -> bool:
-    return not path.name.startswith(".")

@@ -1,4 +1,4 @@
-"""Letters, digits and signs of several scripts, drawn on the spot."""
+"""Generate images of letters, digits and signs of several scripts."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from skh2edl.datasets._record import LabelledImages
-from skh2edl.taxonomy import Taxonomy
-from skh2edl.utils.optional import import_optional
+from ..taxonomy import Taxonomy
+from ..utils.optional import import_optional
+from ._record import LabelledImages
 
 
 def _span(first: str, last: str, without: str = "") -> str:
@@ -29,7 +29,7 @@ ALPHABETS = {
     "Georgian": {"letter": _span("ა", "ჰ")},
 }
 
-# Each set is one shape, or nearly one, drawn by several scripts.
+# Characters of different scripts with the same, or nearly the same, shape.
 LOOKALIKES = (
     *("AΑА", "BΒВ", "EΕЕ", "HΗН", "KΚК", "MΜМ", "OΟО0", "PΡР", "TΤТ", "XΧХ"),
     *("CС", "IΙ", "NΝ", "YΥ", "ZΖ", "ΓГ", "ΠП", "ΦФ"),
@@ -71,17 +71,17 @@ def make_glyphs(
     n_views: int = 1,
     random_state: int | np.random.Generator | np.random.RandomState | None = None,
 ) -> LabelledImages:
-    """Draw characters of several scripts, with doubt put where it is asked for.
+    """Draw characters of several scripts, with uncertainty at a chosen level of the tree.
 
     The taxonomy is script > kind > character: "Latin", "uppercase", "LATIN CAPITAL LETTER A".
-    Characters come in equal numbers, in a random font (upright or slanted, light or bold), a
-    little turned, sheared, scaled and shifted, then blurred, covered in part and made noisy.
+    All characters are equally frequent. Each image has a random font (upright or slanted, light or
+    bold), is slightly rotated, sheared, scaled and shifted, then blurred, partly covered and made
+    noisy.
 
-    Doubt can be put at a level of the tree. Latin O, Greek Ο, Cyrillic О and zero are the same
-    picture, so `lookalike_fraction` sets how many images cannot be told apart at the root. `ghost`
-    prints a second, fainter character over the first, and `ghost_level` names the level at which
-    the two part ways: two siblings that run into each other leave doubt at the leaf and nowhere
-    else. `blur` alone hides what siblings differ in, but also what scripts differ in.
+    Latin O, Greek Ο, Cyrillic О and zero look the same, so `lookalike_fraction` sets how many
+    images are ambiguous at the root. `ghost` prints a second, fainter character over the first,
+    and `ghost_level` is the first level on which the two differ: for two siblings, only the leaf
+    is uncertain. `blur` hides the differences between siblings, but also those between scripts.
 
     Parameters
     ----------
@@ -93,26 +93,26 @@ def make_glyphs(
     image_size : int, default=32
         Height and width in pixels, at least 8.
     lookalike_fraction : float, default=None
-        Share of images of a character whose shape is found in another of the `scripts` too.
+        Fraction of images whose character has the same shape in another of the `scripts`.
         None draws every character equally often.
     blur : float or pair of float, default=(0.0, 1.0)
-        Standard deviation of the Gaussian blur in pixels. A pair is a range, from which every
-        image draws its own value; so too for the next three.
+        Standard deviation of the Gaussian blur in pixels. For a pair, here and below, every
+        image draws its own value from this range.
     noise : float or pair of float, default=(0.0, 0.1)
-        Standard deviation of the noise on each pixel, where 1 is the step from black to white.
+        Standard deviation of the noise on each pixel, where black is 0 and white is 1.
     occlusion : float or pair of float, default=(0.0, 0.1)
-        Share of the image under a grey rectangle.
+        Fraction of the image under a grey rectangle.
     ghost : float or pair of float, default=0.0
-        Ink of the second character relative to the first. At 1 both are equally true.
+        Ink of the second character relative to the first. At 1 both are equally strong.
     ghost_level : {"script", "kind", "character"}, default="character"
         "script" takes the second character from another script, "kind" from another kind of the
         same script, "character" from the siblings of the first.
     n_views : int, default=1
-        Images of each subject: one character in one font, distorted in different ways. The
-        subject is the image's group, and is never divided between splits.
+        Images of each subject, which is one character in one font, each with its own
+        distortions. The subject is the group of the image; all its images are in one split.
     random_state : int, Generator, RandomState or None, default=None
         Determines the images, the labels and the split. None takes a fresh seed. Global
-        generators are neither read nor changed.
+        generators are not used.
 
     Returns
     -------
@@ -207,7 +207,7 @@ class _Inventory:
             [(script, kind, unicodedata.name(character)) for script, kind, character in rows],
             level_names=_LEVELS,
         )
-        # A font that lacks one of the scripts would give away which one it is not.
+        # A font that lacks one of the scripts would reveal that it is not this one.
         self.fonts = np.array([name for name, has in FONTS.items() if has >= set(scripts)])
         present = set(self.characters.tolist())
         shared = {
@@ -218,7 +218,7 @@ class _Inventory:
         self.n_lookalikes = np.array([shared.get(character, 0) for character in self.characters])
 
     def draw(self, n_subjects, lookalike_fraction, rng):
-        """Return (n_subjects,) indices of characters, each as often as the next."""
+        """Return (n_subjects,) indices of characters, all equally often."""
         if lookalike_fraction is None:
             return _deal(np.arange(len(self.characters)), n_subjects, rng)
         if not 0 <= lookalike_fraction <= 1:
@@ -237,7 +237,7 @@ class _Inventory:
         return rng.permutation(np.concatenate(drawn))
 
     def draw_partners(self, character, level, rng):
-        """Return for each character another one, which leaves its path at the level."""
+        """Return for each character another one, whose path differs from the given level on."""
         same_script = self.scripts[:, None] == self.scripts
         same_kind = same_script & (self.kinds[:, None] == self.kinds)
         allowed = {
@@ -251,7 +251,7 @@ class _Inventory:
                 f"ghost_level={level!r} needs a second kind in every script, and "
                 f"{self.scripts[character[alone[character]][0]]} has one. Choose another level."
             )
-        # The largest of equally distributed numbers falls on each allowed partner equally often.
+        # The largest of uniform numbers is equally often that of each allowed partner.
         partners = np.empty_like(character)
         for start in range(0, len(character), _CHUNK):
             rows = allowed[character[start : start + _CHUNK]]
@@ -272,7 +272,7 @@ def _split(n_subjects, rng):
 
 
 class _Masters:
-    """Large pictures of characters, white on black, each drawn when first asked for."""
+    """Large images of characters, white on black, each drawn when first used."""
 
     def __init__(self, inventory, image_size):
         self._characters = inventory.characters.tolist()
@@ -285,12 +285,12 @@ class _Masters:
         key = (font, character)
         if key not in self._drawn:
             image = Image.new("L", self._canvas)
-            # One baseline and size for all: o and O differ in nothing else.
+            # One baseline and size for all, because o and O differ only in size.
             place = (0.5 * image.width, 0.76 * image.height)
             ImageDraw.Draw(image).text(
                 place, self._characters[character], fill=255, font=self._fonts[font], anchor="ms"
             )
-            # Twice the size of the images: sampling at every second pixel leaves no jagged edges.
+            # Twice the size of the images, which avoids jagged edges.
             self._drawn[key] = image.reduce(_MASTER // 2)
         return self._drawn[key]
 
@@ -309,7 +309,7 @@ def _load_fonts(names, size):
 
 
 def _distort(masters, chosen, amounts, size, rng):
-    """Return (n, size, size) pictures of the chosen (font, character, second character)."""
+    """Return (n, size, size) images of the chosen (font, character, second character)."""
     n = len(chosen[0])
     ink = np.zeros((n, size, size), dtype=np.float32)
     turns = _affine(n, masters.size, size, rng)
@@ -342,7 +342,7 @@ def _sample(master, turn, size):
 
 
 def _affine(n, master_size, size, rng):
-    """Return (n, 6) maps from image to master pixels: turn, shear, scale and shift a little."""
+    """Return (n, 6) affine maps from image to master pixels, with small random distortions."""
     angle = rng.uniform(-0.14, 0.14, size=n)
     shear = rng.uniform(-0.15, 0.15, size=n)
     scale = master_size / size / rng.uniform(0.92, 1.08, size=n)
@@ -356,18 +356,18 @@ def _affine(n, master_size, size, rng):
 
 
 def _blur_kernels(sigma, size):
-    """Return (n, size, size) matrices that blur one axis; rows sum to 1, so flat stays flat."""
+    """Return (n, size, size) matrices that blur one axis; their rows sum to 1."""
     offset = np.arange(size) - np.arange(size)[:, None]
-    # Below a tenth of a pixel the kernel is the identity to within a rounding step.
+    # Below a tenth of a pixel the kernel is the identity up to rounding.
     weight = np.exp(-0.5 * (offset / np.maximum(sigma, 0.1)[:, None, None]) ** 2)
     return (weight / weight.sum(axis=2, keepdims=True)).astype(np.float32)
 
 
 def _patches(area, size, rng):
-    """Return (n, size, size) masks of one rectangle each, of the given share of the image."""
+    """Return (n, size, size) masks of one rectangle each, with the given areas."""
     n = len(area)
     aspect = np.exp(rng.uniform(-0.7, 0.7, size=n))
-    # A side longer than the image gives its excess to the other, so that the share is kept.
+    # Limit the sides to the image and keep the area.
     height = np.clip(np.sqrt(area * aspect), area, 1.0)
     width = np.divide(area, height, out=np.zeros(n), where=height > 0)
     top, left = rng.uniform(size=n) * (1 - height), rng.uniform(size=n) * (1 - width)

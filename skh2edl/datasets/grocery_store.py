@@ -5,9 +5,16 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from skh2edl.datasets._files import bad_line, check_images, find_root, read_lines, read_table
-from skh2edl.datasets._record import SPLITS, LabelledImages
-from skh2edl.taxonomy import Taxonomy
+from ..taxonomy import Taxonomy
+from ._files import (
+    bad_line,
+    check_images,
+    check_one_parent,
+    find_root,
+    read_lines,
+    read_table,
+)
+from ._record import SPLITS, LabelledImages
 
 _NAME = "grocery_store"
 _COLUMNS = ("Class Name (str)", "Class ID (int)", "Coarse Class Name (str)")
@@ -17,8 +24,8 @@ _ICON = "Iconic Image Path (str)"
 def load_grocery_store(root: str | os.PathLike[str], *, check: str = "exists") -> LabelledImages:
     """Load the Grocery Store dataset: 5,421 photographs, 3 groups > 43 coarse > 81 fine classes.
 
-    The fine and coarse class of an image are the ones of its line in ``train.txt``, ``val.txt``
-    or ``test.txt``, named by ``classes.csv``; the top group is the first folder of its path.
+    The fine and coarse class of an image come from its line in ``train.txt``, ``val.txt`` or
+    ``test.txt``, with names from ``classes.csv``; the top group is the first folder of its path.
     Deeper folders are not used, because one class lies in two of them.
 
     Parameters
@@ -26,8 +33,8 @@ def load_grocery_store(root: str | os.PathLike[str], *, check: str = "exists") -
     root : path
         The folder with ``classes.csv``, or the repository with that folder as ``dataset``.
     check : {"exists", "decode", "none"}, default="exists"
-        How closely to look at the image files: that each is there and not empty, that each can
-        be decoded, or not at all.
+        How to check the image files: that each exists and is not empty, that each can be decoded,
+        or not at all.
 
     Returns
     -------
@@ -91,14 +98,8 @@ def _read_list(file: Path, classes: dict) -> list[tuple[str, tuple[str, str, str
 
 
 def _make_taxonomy(classes: dict, paths: list[tuple[str, str, str]]) -> Taxonomy:
-    top = {path[1:]: path[0] for path in paths}
-    for path in paths:
-        if top[path[1:]] != path[0]:
-            raise ValueError(
-                f"{_NAME}: the class {path[2]!r} has images under both {top[path[1:]]!r} and "
-                f"{path[0]!r}. A class belongs to one group: correct the lists."
-            )
-    # A class without an image keeps its place: the tree does not depend on what is on disk.
+    top = check_one_parent(((path[1:], path[0]) for path in paths), f"{_NAME}: the class")
+    # Classes without images are in the tree too, at the place of their icon.
     rows = [
         (top.get((coarse, fine), icon), coarse, fine) for icon, coarse, fine in classes.values()
     ]

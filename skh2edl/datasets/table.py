@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from skh2edl.datasets._files import check_images, read_table
-from skh2edl.datasets._record import LabelledImages
-from skh2edl.taxonomy import Taxonomy
+from ..taxonomy import Taxonomy
+from ._files import check_images, read_table
+from ._record import LabelledImages
 
 
 def load_table(
@@ -38,17 +38,17 @@ def load_table(
         Column with "train", "val" or "test". None puts every image in "train";
         `LabelledImages.resplit` divides them.
     group_column : str, default=None
-        Column that is equal for images of one subject. None means that each stands alone.
+        Column with the subject of each image. None means that every image is its own group.
     id_column : str, default=None
         Column with unique names. None takes the image column.
     root : path, default=None
-        The folder that files are relative to. None means the folder of the table, or for a
-        DataFrame the current one.
+        The folder that files are relative to. None means the folder of the table, or the current
+        folder for a DataFrame.
     taxonomy : Taxonomy, default=None
         The tree. None builds it from the label columns.
     check : {"exists", "decode", "none"}, default="exists"
-        How closely to look at the image files: that each is there and not empty, that each can
-        be decoded, or not at all.
+        How to check the image files: that each exists and is not empty, that each can be decoded,
+        or not at all.
 
     Returns
     -------
@@ -84,14 +84,10 @@ def load_table(
         )
     paths = [[_text(row[column]) for column in label_columns] for row in rows]
     if taxonomy is None:
-        # An unlabelled row adds nothing to the tree, an empty column no level.
+        # Unlabelled rows add no node, and empty columns no level.
         named = [path for path in paths if any(path)]
-        used = [
-            column
-            for column, names in zip(label_columns, zip(*named, strict=True), strict=True)
-            if any(names)
-        ]
-        taxonomy = Taxonomy.from_paths(named, level_names=label_columns[: len(used)])
+        n_used = sum(any(names) for names in zip(*named, strict=True))
+        taxonomy = Taxonomy.from_paths(named, level_names=label_columns[:n_used])
     if len(label_columns) == 1 and taxonomy.n_levels > 1:
         nodes = taxonomy.resolve([path[0] or taxonomy.root_name for path in paths])
         labels: Any = taxonomy.labels(nodes)

@@ -1,4 +1,4 @@
-"""Decisions under doubt: meta-estimators around any probabilistic classifier into a taxonomy."""
+"""Decisions under uncertainty: wrappers around any probabilistic classifier on a taxonomy."""
 
 from .annotation import AnnotationPlan, rank_for_annotation
 from .conformal import ConformalTreeClassifier

@@ -1,9 +1,10 @@
-"""What the estimators that learn from held-out answers share: whose answers, and which count."""
+"""Base classes of the wrappers: probabilities, opinions, and calibration on held-out samples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from numbers import Integral
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,28 +23,30 @@ from ..metrics.inputs import label_nodes, mean_or_nan
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
-from ..utils.sklearn_tools import safe_indexing
+from ..utils.sklearn_tools import HasMethods, safe_indexing
 from ._ladders import covers
+from ._opinions import opinion_method, opinion_of
+from ._subtrees import merge_small
 
 FloatArray = npt.NDArray[np.float64]
-# fitted estimator, samples, tree -> one row of numbers for each sample
+# fitted estimator, samples, tree -> one number, or one row of numbers, for each sample
 Read = Callable[[Any, Any, Taxonomy], npt.NDArray[Any]]
 
 
 class HeldOut(NamedTuple):
-    """Answers on samples that their estimator was not fitted on.
+    """Predictions for samples that their estimator was not fitted on.
 
     Parameters
     ----------
-    answers : ndarray of shape (n_samples, ...)
-        What was read.
+    predictions : ndarray of shape (n_samples, ...)
+        Probabilities of the leaves, or scores.
     truth : ndarray of int of shape (n_samples,)
         True nodes, the deepest of those with the same leaves.
     weight : ndarray of shape (n_samples,)
-        Weights, all above zero.
+        Sample weights, all above zero.
     """
 
-    answers: npt.NDArray[Any]
+    predictions: npt.NDArray[Any]
     truth: IntArray
     weight: FloatArray
 
@@ -53,163 +56,22 @@ def read_leaves(fitted: Any, X: Any, taxonomy: Taxonomy) -> FloatArray:
     return np.exp(leaf_log_probability(fitted, X, taxonomy))
 
 
-def opinion_method(estimator: Any) -> Callable[[Any], Any] | None:
-    """Return what gives an estimator's hyper-opinions, also in a Pipeline or a search; or None.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Fitted or not.
-    """
-    if hasattr(estimator, "predict_hyper_opinion"):
-        method: Callable[[Any], Any] = estimator.predict_hyper_opinion
-        return method
-    inside = estimator.estimator if isinstance(estimator, FrozenEstimator) else estimator
-    if hasattr(inside, "best_estimator_"):
-        return opinion_method(inside.best_estimator_)
-    if hasattr(inside, "refit") and hasattr(inside, "estimator"):  # a search before its fit
-        return opinion_method(inside.estimator)
-    steps = getattr(inside, "steps", None)
-    if not steps:
-        return None
-    last = opinion_method(steps[-1][1])
-    if last is None or len(steps) == 1:
-        return last
-    return lambda X: last(inside[:-1].transform(X))
-
-
-def opinion_of(fitted: Any, X: Any, taxonomy: Taxonomy) -> HyperOpinion:
-    """Return the hyper-opinions of a fitted estimator that has them, on the taxonomy."""
-    method = opinion_method(fitted)
-    if method is None:
-        raise AttributeError(
-            f"{type(fitted).__name__} has no predict_hyper_opinion. Wrap an evidential "
-            "estimator, such as H2EDLClassifier."
-        )
-    opinion: HyperOpinion = method(X)
-    if opinion.taxonomy != taxonomy:
-        raise ValueError(
-            f"The opinions of {type(fitted).__name__} are on another taxonomy "
-            f"({opinion.taxonomy!r}) than the one to decide in ({taxonomy!r}). Give the "
-            "estimator itself the taxonomy."
-        )
-    return opinion
-
-
 def label_array(nodes: IntArray, taxonomy: Taxonomy) -> npt.NDArray[Any]:
-    """Return the labels of nodes as an array, of objects where text and numbers meet."""
+    """Return the labels of nodes as an array; its dtype is object if strings and numbers mix."""
     used, position = np.unique(nodes, return_inverse=True)
     labels = taxonomy.labels(used)
-    kinds = {isinstance(label, str) for label in labels}
-    array = np.array(labels) if len(kinds) == 1 else np.empty(len(labels), dtype=object)
-    if len(kinds) != 1:
-        array[:] = labels
-    return np.asarray(array[position])
+    is_mixed = len({isinstance(label, str) for label in labels}) != 1
+    return np.array(labels, dtype=object if is_mixed else None)[position]
 
 
-def share_right(nodes: IntArray, y: Any, sample_weight: Any, tree: Taxonomy) -> float:
-    """Return the share of answers that cover their label, among those it can judge."""
-    truth = label_nodes(check_labels(y, len(nodes)), tree)
-    weight = check_score_weight(sample_weight, truth.size)
-    right = covers(nodes, truth, tree)
-    undecided = ~right & covers(truth, nodes, tree)
-    weight = np.where(undecided | (tree.last_decision[truth] < 0), 0.0, weight)
-    return mean_or_nan(right, weight, "no sample whose label can judge the answer")
+class DecisionWrapper(TreeWrapper):
+    """Base of all wrappers: the probabilities and opinions are those of `estimator_`."""
 
-
-class HeldOutWrapper(TreeWrapper):
-    """Base of the estimators that set a threshold by held-out answers of another."""
-
-    cv: Any
-    taxonomy: Taxonomy | None
-    n_jobs: int | None
-
-    def _fit_held_out(
-        self, X: Any, y: Any, sample_weight: Any, groups: Any, read: Read, partial_labels: str
-    ) -> HeldOut:
-        """Set `estimator_` and all it decides; return held-out answers that count."""
-        X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
-        labels = check_labels(y, 0 if y is None else len(y))
-        if labels.dtype.kind == "f":
-            check_classification_targets(labels)
-        splits = self._splits(X, labels, groups)
-        # One split is a plain division of the data: fitting again on all of it would make the
-        # held-out part one that the estimator has seen.
-        rows = splits[0][0] if len(splits) == 1 else None
-        self.estimator_ = fit_on(self.estimator, X, y, sample_weight, groups, rows)
-        self._take_over(self.estimator_, self.taxonomy)
-        tree = self.taxonomy_
-        if not splits:
-            parts = [(np.arange(len(labels)), read(self.estimator_, X, tree))]
-        elif len(splits) == 1:
-            held = splits[0][1]
-            parts = [(held, read(self.estimator_, safe_indexing(X, held), tree))]
-        else:
-            fitted = Parallel(n_jobs=self.n_jobs)(
-                delayed(fit_on)(self.estimator, X, y, sample_weight, groups, rows)
-                for rows, _ in splits
-            )
-            parts = [
-                (held, read(one, safe_indexing(X, held), tree))
-                for one, (_, held) in zip(fitted, splits, strict=True)
-            ]
-        self.guarantee_ = "exact" if len(splits) <= 1 else "approximate"
-        held = np.concatenate([held for held, _ in parts])
-        answers = np.concatenate([answers for _, answers in parts])
-        return self._that_count(answers, held, labels, sample_weight, partial_labels)
-
-    def _splits(self, X: Any, labels: npt.NDArray[Any], groups: Any) -> list[Any]:
-        """Return (rows to fit on, rows held out); nothing for a frozen estimator."""
-        if isinstance(self.estimator, FrozenEstimator):
-            return []
-        # Labels may be tuples, which scikit-learn cannot stratify.
-        known: dict[Any, int] = {}
-        codes = np.array([known.setdefault(label, len(known)) for label in labels.tolist()])
-        splits = [
-            (np.asarray(rows), np.asarray(held))
-            for rows, held in check_cv(self.cv, codes, classifier=True).split(X, codes, groups)
-        ]
-        n_seen = sum(np.intersect1d(rows, held).size for rows, held in splits)
-        if n_seen:
-            raise ValueError(
-                f"cv holds out {n_seen} sample(s) that the same split also fits on, whose answers "
-                "are surer than those on new samples. Use splits whose two parts do not overlap."
-            )
-        held = np.concatenate([held for _, held in splits])
-        if np.unique(held).size < held.size:
-            raise ValueError(
-                f"cv holds some samples out more than once ({held.size} answers for "
-                f"{np.unique(held).size} samples), so that they would count as several. Use a "
-                "single split, or parts without overlap such as StratifiedKFold."
-            )
-        return splits
-
-    def _that_count(
-        self,
-        answers: npt.NDArray[Any],
-        held: IntArray,
-        labels: npt.NDArray[Any],
-        sample_weight: Any,
-        partial_labels: str,
-    ) -> HeldOut:
-        tree = self.taxonomy_
-        truth = tree.last_of_chain[tree.resolve(labels)]
-        weight = check_weight(sample_weight, None, labels)
-        # The root stands for no label at all.
-        weight = np.where(tree.last_decision[truth] < 0, 0.0, weight)
-        check_something_to_learn(weight)
-        if partial_labels == "drop":
-            weight = np.where(tree.n_children[truth] > 0, 0.0, weight)
-        truth, weight = truth[held], weight[held]
-        counted = weight > 0
-        self.n_calibration_ = int(counted.sum())
-        if not self.n_calibration_:
-            raise ValueError(
-                "No held-out sample is left to learn a threshold from: those held out have the "
-                "root as label, no weight, or with partial_labels='drop' no leaf as label. Give "
-                "held-out samples labelled with leaves."
-            )
-        return HeldOut(answers[counted], truth[counted], weight[counted])
+    estimator_: Any
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "estimator": [HasMethods(["fit", "predict_proba"])],
+        "taxonomy": [Taxonomy, None],
+    }
 
     def _log_leaves(self, X: Any) -> npt.NDArray[Any]:
         check_is_fitted(self, "classes_")
@@ -230,3 +92,160 @@ class HeldOutWrapper(TreeWrapper):
         """
         check_is_fitted(self, "classes_")
         return opinion_of(self.estimator_, X, self.taxonomy_)
+
+
+class HeldOutWrapper(DecisionWrapper):
+    """Base of the wrappers that learn a threshold from held-out predictions."""
+
+    cv: Any
+    taxonomy: Taxonomy | None
+    n_jobs: int | None
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **DecisionWrapper._parameter_constraints,
+        "cv": ["cv_object"],
+        "n_jobs": [Integral, None],
+    }
+
+    def _fit_held_out(
+        self, X: Any, y: Any, sample_weight: Any, groups: Any, read: Read, partial_labels: str
+    ) -> HeldOut:
+        """Set `estimator_` and its attributes; return the held-out predictions that count."""
+        X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
+        labels = check_labels(y, 0 if y is None else len(y))
+        if labels.dtype.kind == "f":
+            check_classification_targets(labels)
+        splits = self._splits(X, labels, groups)
+        # A single split stays as it is: a fit on everything would have seen the held-out part.
+        rows = splits[0][0] if len(splits) == 1 else None
+        self.estimator_ = fit_on(self.estimator, X, y, sample_weight, groups, rows)
+        self._take_over(self.estimator_, self.taxonomy)
+        self.guarantee_ = "exact" if len(splits) <= 1 else "approximate"
+        if not splits:
+            held, predictions = np.arange(len(labels)), read(self.estimator_, X, self.taxonomy_)
+        else:
+            fitted = [self.estimator_]
+            if len(splits) > 1:
+                fitted = Parallel(n_jobs=self.n_jobs)(
+                    delayed(fit_on)(self.estimator, X, y, sample_weight, groups, rows)
+                    for rows, _ in splits
+                )
+            held = np.concatenate([held for _, held in splits])
+            predictions = np.concatenate(
+                [
+                    read(one, safe_indexing(X, part), self.taxonomy_)
+                    for one, (_, part) in zip(fitted, splits, strict=True)
+                ]
+            )
+        return self._counted(predictions, held, labels, sample_weight, partial_labels)
+
+    def _splits(self, X: Any, labels: npt.NDArray[Any], groups: Any) -> list[Any]:
+        """Return pairs of row numbers, to fit on and held out; none for a frozen estimator."""
+        if isinstance(self.estimator, FrozenEstimator):
+            return []
+        # Labels may be tuples, which scikit-learn cannot stratify.
+        known: dict[Any, int] = {}
+        codes = np.array([known.setdefault(label, len(known)) for label in labels.tolist()])
+        splits = [
+            (np.asarray(rows), np.asarray(held))
+            for rows, held in check_cv(self.cv, codes, classifier=True).split(X, codes, groups)
+        ]
+        n_seen = sum(np.intersect1d(rows, held).size for rows, held in splits)
+        if n_seen:
+            raise ValueError(
+                f"cv holds out {n_seen} sample(s) that the same split also fits on, so their "
+                "predictions are more confident than those for new samples. Use splits whose two "
+                "parts do not overlap."
+            )
+        held = np.concatenate([held for _, held in splits])
+        if np.unique(held).size < held.size:
+            raise ValueError(
+                f"cv holds some samples out more than once ({held.size} predictions for "
+                f"{np.unique(held).size} samples), so they would count several times. Use a "
+                "single split, or parts without overlap such as StratifiedKFold."
+            )
+        return splits
+
+    def _counted(
+        self,
+        predictions: npt.NDArray[Any],
+        held: IntArray,
+        labels: npt.NDArray[Any],
+        sample_weight: Any,
+        partial_labels: str,
+    ) -> HeldOut:
+        """Drop held-out samples without weight or without a usable label."""
+        tree = self.taxonomy_
+        truth = label_nodes(labels, tree)
+        weight = check_weight(sample_weight, None, labels)
+        # The root as label means unlabelled.
+        weight = np.where(tree.last_decision[truth] < 0, 0.0, weight)
+        check_something_to_learn(weight)
+        if partial_labels == "drop":
+            weight = np.where(tree.n_children[truth] > 0, 0.0, weight)
+        truth, weight = truth[held], weight[held]
+        counted = weight > 0
+        self.n_calibration_ = int(counted.sum())
+        if not self.n_calibration_:
+            raise ValueError(
+                "No held-out sample is left to learn a threshold from: all have the root as "
+                "label, no weight, or with partial_labels='drop' no leaf as label. Hold out "
+                "samples labelled with leaves."
+            )
+        return HeldOut(predictions[counted], truth[counted], weight[counted])
+
+    def _merge_small(self, part: IntArray, weight: FloatArray, *arguments: Any) -> tuple[Any, ...]:
+        """Call `merge_small`; the guarantee of pooled parts is approximate."""
+        part, part_of_leaf, names = merge_small(part, weight, *arguments)
+        if max(map(len, names)) > 1:
+            self.guarantee_ = "approximate"
+        return part, part_of_leaf, names
+
+
+class NodeWrapper(HeldOutWrapper):
+    """Base of the wrappers that predict one node of any depth for each sample."""
+
+    def _predict_nodes(self, X: Any) -> IntArray:
+        raise NotImplementedError
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Predict one node for each sample.
+
+        Parameters
+        ----------
+        X : what the estimator reads
+            The samples.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+            Labels of leaves, inner nodes or the root.
+        """
+        return label_array(self._predict_nodes(X), self.taxonomy_)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the fraction of correct predictions: the true node, or an ancestor of it.
+
+        It is close to the target for any estimator, and 1 if every prediction is the root, so do
+        not choose an estimator by it. Use :func:`~skh2edl.metrics.operating_area` for that.
+
+        Parameters
+        ----------
+        X : what the estimator reads
+            The samples.
+        y : array-like of shape (n_samples,)
+            Labels. Samples whose label is a proper ancestor of the prediction are left out,
+            because such a label can neither confirm nor refute it.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Sample weights.
+
+        Returns
+        -------
+        accuracy : float
+        """
+        nodes, tree = self._predict_nodes(X), self.taxonomy_
+        truth = label_nodes(check_labels(y, len(nodes)), tree)
+        weight = check_score_weight(sample_weight, truth.size)
+        right = covers(nodes, truth, tree)
+        undecided = ~right & covers(truth, nodes, tree)
+        weight = np.where(undecided | (tree.last_decision[truth] < 0), 0.0, weight)
+        return mean_or_nan(right, weight, "no sample whose label can judge the prediction")

@@ -1,9 +1,9 @@
-"""Rules that trade depth for safety, as arrays: each sample gets a ladder of answers.
+"""Rules that trade depth for safety: each gives every sample a ladder of candidate nodes.
 
-The first rung of a ladder is the root, which is always right; each further rung is a bolder answer
-and has a score, never larger than that of the rung before. At a threshold the answer is the last
-rung up to which every score reaches it. A rule is a way to make ladders; all that is promised of
-the answers follows from the ladder alone.
+The first rung of a ladder is the root, which is always right. Each further rung is a more specific
+node with a score that never exceeds the score of the rung before. Given a threshold, the
+prediction is the last rung such that it and all rungs before it score at least the threshold. The
+guarantees need nothing but the ladder, so every rule has the same ones.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _BLOCK_ELEMENTS = 1 << 21
 
 
 class Ladder(NamedTuple):
-    """Answers of each sample from the root to the boldest.
+    """Candidate nodes of each sample, from the root to the most specific.
 
     Parameters
     ----------
     nodes : ndarray of int of shape (n_samples, n_rungs)
-        The answers.
+        The candidates.
     scores : ndarray of shape (n_samples, n_rungs)
-        Largest threshold at which each is given; infinity for answers that are always right.
+        Largest threshold at which each is predicted; infinity for nodes that are always right.
     """
 
     nodes: IntArray
@@ -41,7 +41,7 @@ class Ladder(NamedTuple):
 
 
 def information_of_nodes(tree: Taxonomy) -> FloatArray:
-    """Return the share of a leaf's information that each node gives: log(L / m) / log(L).
+    """Return the information of each node relative to a leaf: log(L / m) / log(L).
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def information_of_nodes(tree: Taxonomy) -> FloatArray:
 
 
 def climb(leaves: FloatArray, tree: Taxonomy) -> Ladder:
-    """Return the way from the root to the likeliest leaf, scored by probability.
+    """Return the path from the root to the likeliest leaf, scored by probability.
 
     Parameters
     ----------
@@ -87,12 +87,12 @@ def climb(leaves: FloatArray, tree: Taxonomy) -> Ladder:
         node = np.where(tree.depths[node] > depth, tree.parents[node], node)
         nodes[:, depth] = node
     scores = np.take_along_axis(probability, nodes, axis=1)
-    scores[_is_everything(tree)[nodes]] = np.inf
+    scores[_holds_all_leaves(tree)[nodes]] = np.inf
     return Ladder(nodes, scores)
 
 
 def most_informative(leaves: FloatArray, tree: Taxonomy) -> Ladder:
-    """Return the most informative node for each least probability, the likeliest of equals.
+    """Return the most informative node above each probability; of equals the likeliest.
 
     Parameters
     ----------
@@ -116,8 +116,7 @@ def most_informative(leaves: FloatArray, tree: Taxonomy) -> Ladder:
     n_below = tree.leaf_stop - tree.leaf_start
     candidates = _distinct_nodes(tree)
     # By information, and among equals by the order in which ties between leaves are broken.
-    rank = np.empty(tree.n_nodes, dtype=np.int64)
-    rank[:] = np.arange(tree.n_nodes)
+    rank = np.arange(tree.n_nodes)
     rank[tree.leaf_nodes[tree.leaf_order]] = np.arange(tree.n_leaves)
     candidates = candidates[np.lexsort((rank[candidates], -n_below[candidates]))]
     probability = node_probabilities(leaves, tree)[:, candidates]
@@ -125,16 +124,14 @@ def most_informative(leaves: FloatArray, tree: Taxonomy) -> Ladder:
     groups = np.split(np.arange(candidates.size), first[1:])
     best = np.stack([part[probability[:, part].argmax(axis=1)] for part in groups], axis=1)
     scores = np.take_along_axis(probability, best, axis=1)
-    # Never answered: what something more informative is at least as likely as.
+    # Never predicted: a node with a more informative one that is at least as likely.
     finer = np.maximum.accumulate(scores[:, :0:-1], axis=1)[:, ::-1]
     skipped = np.zeros(scores.shape, dtype=bool)
     skipped[:, 1:-1] = scores[:, 1:-1] <= finer[:, 1:]
-    column = np.where(skipped, 0, np.arange(len(groups)))
-    column = np.maximum.accumulate(column, axis=1)
+    column = np.maximum.accumulate(np.where(skipped, 0, np.arange(len(groups))), axis=1)
     scores[:, 0] = np.inf
     nodes = np.take_along_axis(candidates[best], column, axis=1)
-    scores = np.take_along_axis(scores, column, axis=1)
-    return Ladder(nodes, scores)
+    return Ladder(nodes, np.take_along_axis(scores, column, axis=1))
 
 
 def darts(leaves: FloatArray, tree: Taxonomy) -> Ladder:
@@ -179,7 +176,7 @@ def darts(leaves: FloatArray, tree: Taxonomy) -> Ladder:
         moves = bound > 0
         if not moves.any():
             break
-        # Of several lines through one point the flattest goes on.
+        # Of several lines through one point take the flattest.
         ties = np.where(crossing == crossing[rows, best][:, None], gain, -np.inf)
         current = np.where(moves, ties.argmax(axis=1), current)
         columns.append(current)
@@ -191,7 +188,7 @@ RULES = {"climb": climb, "darts": darts, "information": most_informative}
 
 
 def make_ladder(rule: str, leaves: FloatArray, tree: Taxonomy) -> Ladder:
-    """Return the ladders of a rule, made for blocks of samples to save memory.
+    """Return the ladders of a rule, computed in blocks of samples to save memory.
 
     Parameters
     ----------
@@ -209,7 +206,7 @@ def make_ladder(rule: str, leaves: FloatArray, tree: Taxonomy) -> Ladder:
     n_rungs = max(part.nodes.shape[1] for part in parts)
 
     def padded(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        # The last rung again: it changes no answer.
+        # Repeating the last rung changes no prediction.
         return np.pad(values, ((0, 0), (0, n_rungs - values.shape[1])), mode="edge")
 
     return Ladder(
@@ -219,14 +216,14 @@ def make_ladder(rule: str, leaves: FloatArray, tree: Taxonomy) -> Ladder:
 
 
 def covers(nodes: IntArray, truth: IntArray, tree: Taxonomy) -> BoolArray:
-    """Tell which answers are certainly right: the node is the truth or an ancestor of it.
+    """Tell which predictions are certainly right: the true node or an ancestor of it.
 
     Parameters
     ----------
     nodes : ndarray of int of shape (n_samples, ...)
-        Answers.
+        Predictions.
     truth : ndarray of int of shape (n_samples,)
-        True nodes. An answer strictly below the truth is not confirmed by it.
+        True nodes. A node strictly below the truth does not count as right.
     tree : Taxonomy
         The tree.
     """
@@ -237,40 +234,17 @@ def covers(nodes: IntArray, truth: IntArray, tree: Taxonomy) -> BoolArray:
     )
 
 
-def thresholds_needed(ladder: Ladder, truth: IntArray, tree: Taxonomy) -> FloatArray:
-    """Return for each sample the least threshold from which on its answer is right.
-
-    A rule is allowed to be right at some threshold and wrong at a larger one. What is returned is
-    just above the score of the first wrong rung: at this and every larger threshold the answer is
-    right, and that is what a promise needs.
+def thresholds_by_rung(ladder: Ladder, truth: IntArray, tree: Taxonomy) -> FloatArray:
+    """Return the smallest threshold that rejects each wrong rung, 0 for rungs that are right.
 
     Parameters
     ----------
     ladder : Ladder
-        Answers.
+        Candidate nodes.
     truth : ndarray of int of shape (n_samples,)
         True nodes.
     tree : Taxonomy
         The tree.
-
-    Returns
-    -------
-    needed : ndarray of shape (n_samples,)
-        0 where the whole ladder is right.
-    """
-    wrong = ~covers(ladder.nodes, truth, tree)
-    first = wrong.argmax(axis=1)
-    score = np.take_along_axis(ladder.scores, first[:, None], axis=1)[:, 0]
-    return np.where(wrong.any(axis=1), np.nextafter(score, np.inf), 0.0)
-
-
-def thresholds_needed_by_level(ladder: Ladder, truth: IntArray, tree: Taxonomy) -> FloatArray:
-    """Return for each sample and rung the least threshold on it that keeps a wrong one away.
-
-    Parameters
-    ----------
-    ladder, truth, tree
-        As in :func:`thresholds_needed`.
 
     Returns
     -------
@@ -280,13 +254,33 @@ def thresholds_needed_by_level(ladder: Ladder, truth: IntArray, tree: Taxonomy) 
     return np.where(wrong, np.nextafter(ladder.scores, np.inf), 0.0)
 
 
+def thresholds_needed(ladder: Ladder, truth: IntArray, tree: Taxonomy) -> FloatArray:
+    """Return for each sample the threshold from which on every prediction is right.
+
+    It is just above the score of the first wrong rung. A prediction may also be right at some
+    smaller threshold, but a guarantee needs it to be right at all larger ones.
+
+    Parameters
+    ----------
+    ladder, truth, tree
+        As in :func:`thresholds_by_rung`.
+
+    Returns
+    -------
+    needed : ndarray of shape (n_samples,)
+        0 where the whole ladder is right.
+    """
+    # Scores never rise along a ladder, so the first wrong rung needs the largest threshold.
+    return np.asarray(thresholds_by_rung(ladder, truth, tree).max(axis=1))
+
+
 def last_rung(ladder: Ladder, threshold: float | FloatArray) -> IntArray:
-    """Return the rung that is answered at a threshold.
+    """Return the rung that is predicted at a threshold.
 
     Parameters
     ----------
     ladder : Ladder
-        Answers.
+        Candidate nodes.
     threshold : float or ndarray that broadcasts to (n_samples, n_rungs)
         What the scores have to reach.
     """
@@ -296,10 +290,10 @@ def last_rung(ladder: Ladder, threshold: float | FloatArray) -> IntArray:
 
 
 def _distinct_nodes(tree: Taxonomy) -> IntArray:
-    """Return one node for each set of leaves, the deepest; everything comes first."""
+    """Return the deepest node of each set of leaves; the one with all leaves comes first."""
     nodes = np.flatnonzero(tree.n_children != 1)
-    return nodes[np.argsort(~_is_everything(tree)[nodes], kind="stable")]
+    return nodes[np.argsort(~_holds_all_leaves(tree)[nodes], kind="stable")]
 
 
-def _is_everything(tree: Taxonomy) -> BoolArray:
+def _holds_all_leaves(tree: Taxonomy) -> BoolArray:
     return np.asarray(tree.leaf_stop - tree.leaf_start == tree.n_leaves)

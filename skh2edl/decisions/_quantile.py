@@ -1,4 +1,4 @@
-"""The quantile of held-out scores that keeps a promise about the next sample."""
+"""The conformal quantile: a bound on the next score, learnt from held-out scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROUNDING = 1e-9
 
 
 def samples_needed(coverage: float) -> int:
-    """Return the least number of samples with which a quantile can promise a coverage.
+    """Return the smallest number of held-out samples that can guarantee a coverage.
 
     Parameters
     ----------
@@ -31,17 +31,22 @@ def samples_needed(coverage: float) -> int:
 
 
 def effective_size(weight: FloatArray) -> float:
-    """Return how many samples there are, each counted in parts of the heaviest."""
+    """Return the sum of the weights divided by the largest: n for n equal weights."""
     return float(weight.sum() / weight.max()) if weight.size and weight.max() > 0 else 0.0
 
 
-def conformal_quantile(values: FloatArray, coverage: float, weight: FloatArray) -> float:
-    """Return the bound that a new value stays at or below with at least some probability.
+def is_enough(weight: FloatArray, coverage: float) -> bool:
+    """Tell whether held-out samples with these weights can guarantee a coverage."""
+    return effective_size(weight) >= samples_needed(coverage) - _ROUNDING
 
-    With equal weights it is the ⌈(n + 1) coverage⌉-th smallest value. If the values and the next
-    one are exchangeable, the next one is at most this large with probability ``coverage`` or
-    more, whatever their distribution. With weights the held-out samples stand for others in that
-    proportion; the next sample may weigh as much as the heaviest of them.
+
+def conformal_quantile(values: FloatArray, coverage: float, weight: FloatArray) -> float:
+    """Return a bound that a new value stays at or below with at least the given probability.
+
+    With equal weights it is the ⌈(n + 1) coverage⌉-th smallest value. If the held-out values and
+    the new one are exchangeable, the new one is at most this bound with probability ``coverage``
+    or more, whatever their distribution. Weights say how many new samples each held-out sample
+    stands for; the new sample is given the largest weight.
 
     Parameters
     ----------
@@ -50,7 +55,7 @@ def conformal_quantile(values: FloatArray, coverage: float, weight: FloatArray) 
     coverage : float
         Between 0 and 1.
     weight : ndarray of shape (n_samples,)
-        Weights of the samples, not negative.
+        Sample weights, not negative.
 
     Returns
     -------
@@ -64,7 +69,7 @@ def conformal_quantile(values: FloatArray, coverage: float, weight: FloatArray) 
     >>> conformal_quantile(np.arange(1.0, 9.0), 0.9, np.ones(8))
     inf
     """
-    if effective_size(weight) < samples_needed(coverage) - _ROUNDING:
+    if not is_enough(weight, coverage):
         return float("inf")
     if weight.min() == weight.max():
         rank = max(1, ceil((values.size + 1) * coverage * (1 - _ROUNDING)))
@@ -76,30 +81,29 @@ def conformal_quantile(values: FloatArray, coverage: float, weight: FloatArray) 
     return float(values[order[min(int(position), values.size - 1)]])
 
 
-def check_enough(weight: FloatArray, coverage: float, parameter: str, where: str = "") -> None:
-    """Refuse a promise that too few samples could keep only by saying nothing.
+def check_enough(weight: FloatArray, coverage: float, remedy: str) -> None:
+    """Raise if there are too few samples to guarantee a coverage.
 
     Parameters
     ----------
     weight : ndarray of shape (n_samples,)
         Weights of the calibration samples.
     coverage : float
-        What is promised.
-    parameter : str
-        Which parameter makes the promise, in words that say how to relax it.
-    where : str, default=""
-        Which part of the samples this is about.
+        What to guarantee.
+    remedy : str
+        Which parameter to change, and how, such as "raise alpha".
     """
-    needed, size = samples_needed(coverage), effective_size(weight)
-    if size >= needed - _ROUNDING:
+    if is_enough(weight, coverage):
         return
-    n_samples = int((weight > 0).sum())
-    got = f"{n_samples}" if floor(size + _ROUNDING) == n_samples else f"the worth of {size:.1f}"
-    # Rounded down, so that what the message offers is not refused as well.
+    n_samples, size = int((weight > 0).sum()), effective_size(weight)
+    got = f"{n_samples}"
+    if floor(size + _ROUNDING) != n_samples:
+        got += f" with unequal weights, which count as {size:.1f}"
+    # Rounded down, so that the coverage named in the message is not refused as well.
     unit = 10 ** ceil(log10(size + 1) + 1)
     most = floor(size / (size + 1) * unit + _ROUNDING) / unit
     raise ValueError(
-        f"A promise of {coverage:.6g} needs at least {needed} calibration sample(s){where}, got "
-        f"{got}: with fewer, only answers that say nothing would keep it. Give more samples, or "
-        f"{parameter} (at most {most:.12g} can be promised with these)."
+        f"A guarantee of {coverage:.6g} needs at least {samples_needed(coverage)} calibration "
+        f"sample(s), got {got}: with fewer, only the root is a safe prediction. Give more samples, "
+        f"or {remedy} (these can guarantee at most {most:.12g})."
     )

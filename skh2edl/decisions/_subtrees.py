@@ -1,7 +1,8 @@
-"""Divide the leaves into the subtrees that promises are made for."""
+"""Divide the leaves into parts, each with a guarantee of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
-from ._quantile import effective_size, samples_needed
+from ._quantile import conformal_quantile, effective_size, is_enough, samples_needed
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -17,12 +18,12 @@ ELSEWHERE = "(elsewhere)"
 
 
 def assign_subtrees(subtrees: Any, tree: Taxonomy) -> tuple[IntArray, list[list[Any]]]:
-    """Return the part that each leaf belongs to, and what each part is called.
+    """Return the part that each leaf belongs to, and the labels of each part.
 
     Parameters
     ----------
     subtrees : str, int, list of labels or None
-        A level, the subtrees themselves, or None for the tree as a whole.
+        A level, the subtrees themselves, or None for the whole tree.
     tree : Taxonomy
         The tree.
 
@@ -61,9 +62,10 @@ def assign_subtrees(subtrees: Any, tree: Taxonomy) -> tuple[IntArray, list[list[
     return part_of_leaf, names
 
 
-def is_pooled(names: list[list[Any]]) -> bool:
-    """Tell whether some parts were made one, in the light of the samples they have."""
-    return any(len(labels) > 1 for labels in names)
+def part_of_nodes(nodes: IntArray, part_of_leaf: IntArray, tree: Taxonomy) -> IntArray:
+    """Return the part that holds each node, -1 for nodes above the parts."""
+    first = part_of_leaf[tree.leaf_start[nodes]]
+    return np.where(first == part_of_leaf[tree.leaf_stop[nodes] - 1], first, -1)
 
 
 def merge_small(
@@ -74,42 +76,77 @@ def merge_small(
     coverage: float,
     small: str,
 ) -> tuple[IntArray, IntArray, list[list[Any]]]:
-    """Refuse parts with too few samples for a promise, or make one of them.
+    """Refuse or pool the parts that have too few samples for a guarantee.
 
     Parameters
     ----------
     part : ndarray of int of shape (n_samples,)
         The part of each held-out sample, -1 for none.
     weight : ndarray of shape (n_samples,)
-        Weights of the samples.
+        Sample weights.
     part_of_leaf, names
         As from :func:`assign_subtrees`.
     coverage : float
-        What is promised.
+        What to guarantee.
     small : {"raise", "pool"}
-        What to do.
+        What to do with small parts.
 
     Returns
     -------
     part, part_of_leaf, names
-        With the small parts as one, the last.
+        With all small parts pooled into one, the last.
     """
-    needed = samples_needed(coverage)
-    sizes = [effective_size(weight[part == number]) for number in range(len(names))]
-    few = [number for number, size in enumerate(sizes) if size < needed - 1e-9]
+    few = [n for n in range(len(names)) if not is_enough(weight[part == n], coverage)]
     if not few:
         return part, part_of_leaf, names
-    if small == "pool":
-        new = np.empty(len(names) + 1, dtype=np.int64)
+    if small == "pool" and is_enough(weight[np.isin(part, few)], coverage):
         kept = [number for number in range(len(names)) if number not in few]
+        new = np.empty(len(names) + 1, dtype=np.int64)
         new[kept], new[few], new[-1] = np.arange(len(kept)), len(kept), -1
         pooled = [label for number in few for label in names[number]]
-        if effective_size(weight[new[part] == len(kept)]) >= needed - 1e-9:
-            return new[part], new[part_of_leaf], [*(names[number] for number in kept), pooled]
-    shown = ", ".join(f"{names[number][0]!r} {sizes[number]:.4g}" for number in few[:5])
+        return new[part], new[part_of_leaf], [*(names[number] for number in kept), pooled]
+    shown = ", ".join(f"{names[n][0]!r} {effective_size(weight[part == n]):.4g}" for n in few[:5])
     raise ValueError(
-        f"A promise of {coverage:.6g} for each part needs at least {needed} calibration sample(s) "
-        f"in each; {len(few)} of {len(names)} have fewer{', even together' * (small == 'pool')}: "
-        f"{shown}. Give more samples, promise less, choose larger parts"
-        f"{', or let the small ones share a promise (pool)' * (small != 'pool')}."
+        f"A guarantee of {coverage:.6g} for each part needs at least {samples_needed(coverage)} "
+        f"calibration sample(s) in each; {len(few)} of {len(names)} parts have fewer"
+        f"{', even together' * (small == 'pool')}: {shown}. Give more samples, lower the "
+        "guarantee, choose larger parts"
+        f"{', or pool the small ones (pool)' * (small != 'pool')}."
+    )
+
+
+def part_quantiles(
+    values: FloatArray,
+    coverages: Sequence[float],
+    part: IntArray,
+    n_parts: int,
+    weight: FloatArray,
+) -> FloatArray:
+    """Return the conformal quantile of every column within every part.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_samples, n_columns)
+        Held-out values.
+    coverages : sequence of float of length n_columns
+        The coverage of each column.
+    part : ndarray of int of shape (n_samples,)
+        The part of each sample, -1 for none.
+    n_parts : int
+        Number of parts.
+    weight : ndarray of shape (n_samples,)
+        Sample weights.
+
+    Returns
+    -------
+    bounds : ndarray of shape (n_parts, n_columns)
+    """
+    return np.array(
+        [
+            [
+                conformal_quantile(column[part == number], coverage, weight[part == number])
+                for column, coverage in zip(values.T, coverages, strict=True)
+            ]
+            for number in range(n_parts)
+        ]
     )

@@ -1,4 +1,4 @@
-"""Sets of nodes, or one node, that hold the truth with a promised probability."""
+"""Predict sets of nodes, or one node, with a guaranteed coverage."""
 
 from __future__ import annotations
 
@@ -12,73 +12,73 @@ from sklearn.utils.validation import check_is_fitted
 from ..metrics.inputs import top_leaves
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
-from ..utils.sklearn_tools import HasMethods, Interval, StrOptions
-from ._held_out import HeldOut, HeldOutWrapper, label_array, read_leaves, share_right
+from ..utils.sklearn_tools import Interval, StrOptions
+from ._held_out import HeldOutWrapper, NodeWrapper, read_leaves
 from ._ladders import Ladder, climb, last_rung, thresholds_needed
 from ._quantile import check_enough, conformal_quantile
-from ._subtrees import assign_subtrees, is_pooled, merge_small
+from ._subtrees import assign_subtrees, part_of_nodes, part_quantiles
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 
-class ConformalTreeClassifier(HeldOutWrapper):
-    """Answer with sets of nodes that hold the truth with a promised probability.
+class ConformalTreeClassifier(NodeWrapper):
+    """Predict sets of nodes that cover the truth with a guaranteed probability.
 
-    Each leaf has a score that says how badly it fits a sample. The set holds the leaves whose
-    score is at most the ⌈(n + 1)(1 - alpha)⌉-th smallest score of the true leaf among n held-out
-    samples; leaves that together make up a subtree are written as its node. If held-out and new
-    samples are exchangeable, the truth is in the set with probability 1 - alpha or more, whatever
-    the classifier is [1]_. :meth:`predict` gives one node instead: it climbs from the likeliest
-    leaf until no leaf outside fits too well, with a threshold of its own and the same promise.
+    Each leaf has a nonconformity score that says how badly it fits a sample. The set holds the
+    leaves whose score is at most the ⌈(n + 1)(1 - alpha)⌉-th smallest score of the true leaf among
+    n held-out samples; leaves that make up a whole subtree are written as its node. If held-out
+    and new samples are exchangeable, the truth is in the set with probability 1 - alpha or more,
+    for any classifier [1]_. :meth:`predict` returns one node instead: it climbs from the likeliest
+    leaf until no leaf outside fits too well, with its own threshold and the same guarantee.
 
     Parameters
     ----------
     estimator : classifier
-        One of this package, or any other of scikit-learn with `predict_proba`. In a
-        :class:`~sklearn.frozen.FrozenEstimator` it is taken as fitted and all data given to `fit`
-        are held-out data. Otherwise it is cloned and fitted as `cv` says.
+        One of this package, or any other of scikit-learn with `predict_proba`. A
+        :class:`~sklearn.frozen.FrozenEstimator` is used as fitted, and all data given to `fit` are
+        held-out data. Any other is cloned and fitted as `cv` says.
     alpha : float, default=0.1
-        Largest share of sets that miss the truth.
+        Largest fraction of sets that miss the truth.
     nonconformity : {"probability", "cumulative"}, default="probability"
-        How badly a leaf fits: one minus its probability, which gives the smallest sets on average
+        The score of a leaf: one minus its probability, which gives the smallest sets on average
         [2]_; or the probability of all leaves at least as likely, which gives sets whose size
-        follows the doubt in each sample [3]_. The likeliest leaf always fits.
+        follows the uncertainty of each sample [3]_. The likeliest leaf always scores 0.
     conditional_on : str, int or list of labels, default=None
-        Promise the coverage for each class separately (Mondrian): for the nodes of a level,
-        "leaf" being the deepest, or for the subtrees named. A leaf is then held against the
-        threshold of its class; the single node is the smallest one over the set.
+        Guarantee the coverage for each class separately (Mondrian): for the nodes of a level,
+        "leaf" being the deepest, or for the subtrees listed. A leaf is then compared with the
+        threshold of its class, and :meth:`predict` returns the smallest node over the set.
     small_classes : {"raise", "pool", "include"}, default="raise"
-        What to do with classes that have too few held-out samples: refuse; let them share one
-        threshold and one promise, which is approximate, as in :class:`HedgedClassifier`; or have
-        their leaves in every set, which needs no samples.
+        What to do with classes that have too few held-out samples: raise an error; pool them
+        under one threshold, with an approximate guarantee as in :class:`HedgedClassifier`; or
+        include their leaves in every set, which needs no samples.
     partial_labels : {"wrong", "drop"}, default="wrong"
-        What a held-out label above the leaves says. "wrong" asks the set to hold all leaves
-        below it, which keeps the promise about the truth whatever made labels stop early. "drop"
-        leaves such samples out, which is right only if labels stop early by chance. With
-        `conditional_on`, labels that do not reach the classes are left out in any case.
+        How to count held-out labels above the leaves. "wrong" requires the set to hold all leaves
+        below the label, so that the guarantee holds whatever made labels stop early. "drop"
+        leaves such samples out, which is valid only if labels stop early at random. With
+        `conditional_on`, labels above the classes are always left out.
     cv : int, splitter or iterable of splits, default=None
         As in :class:`HedgedClassifier`: exact with one split, approximate with several.
     taxonomy : Taxonomy, default=None
         None takes the estimator's, or makes a flat one of its classes.
     n_jobs : int, default=None
-        Fits at the same time, as in joblib.
+        Number of parallel fits, as in joblib.
 
     Attributes
     ----------
     estimator_ : classifier
-        Fitted.
-    threshold_ : float or ndarray of shape (n_parts,)
-        Largest score of a leaf in the set; for each of `classes_of_promise_` if `conditional_on`
-        is given, infinite for classes that are in every set.
+        The fitted estimator.
+    threshold_ : float or ndarray of shape (n_conditional_classes,)
+        Largest score of a leaf in the set; with `conditional_on` one for each of
+        `conditional_classes_`, infinite for classes that are in every set.
     node_threshold_ : float
-        Score that all leaves outside the single node exceed; without `conditional_on` only.
-    classes_of_promise_ : list of lists of labels
-        Which classes each promise is about.
+        Score that all leaves outside the predicted node reach; only without `conditional_on`.
+    conditional_classes_ : list of lists of labels
+        The classes of each threshold.
     n_calibration_ : int
         Number of held-out samples.
     guarantee_ : {"exact", "approximate"}
-        "approximate" after cross-validation, and where small classes share a promise.
+        "approximate" after cross-validation, and with pooled classes.
     taxonomy_ : Taxonomy
         The tree.
     classes_ : ndarray of shape (n_leaves,)
@@ -88,13 +88,13 @@ class ConformalTreeClassifier(HeldOutWrapper):
 
     See Also
     --------
-    HedgedClassifier : One node as deep as a promised accuracy allows.
+    HedgedClassifier : One node, as deep as a guaranteed accuracy allows.
 
     Notes
     -----
-    The promise is over new and held-out samples together, holds for the sets and for the single
-    nodes each on its own, and needs new samples like the held-out ones. Weights of samples are
-    used as in :class:`HedgedClassifier`.
+    The probability is over the draw of the held-out samples and a new one together. It holds for
+    the sets and for the single nodes separately, and needs new samples like the held-out ones.
+    Sample weights are used as in :class:`HedgedClassifier`.
 
     References
     ----------
@@ -123,15 +123,12 @@ class ConformalTreeClassifier(HeldOutWrapper):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "estimator": [HasMethods(["fit", "predict_proba"])],
+        **HeldOutWrapper._parameter_constraints,
         "alpha": [Interval(Real, 0, 1, closed="neither")],
         "nonconformity": [StrOptions({"probability", "cumulative"})],
         "conditional_on": [str, Integral, list, tuple, None],
         "small_classes": [StrOptions({"raise", "pool", "include"})],
         "partial_labels": [StrOptions({"wrong", "drop"})],
-        "cv": ["cv_object"],
-        "taxonomy": [Taxonomy, None],
-        "n_jobs": [Integral, None],
     }
 
     def __init__(
@@ -158,7 +155,7 @@ class ConformalTreeClassifier(HeldOutWrapper):
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
-        """Learn from held-out samples how badly the truth may fit.
+        """Fit the estimator unless it is frozen, and learn the thresholds from held-out samples.
 
         Parameters
         ----------
@@ -167,7 +164,7 @@ class ConformalTreeClassifier(HeldOutWrapper):
         y : array-like of shape (n_samples,)
             Labels: leaves or ancestors.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples, in training and in calibration.
+            Sample weights, in training and in calibration.
         groups : array-like of shape (n_samples,), default=None
             As in :meth:`HedgedClassifier.fit`.
 
@@ -178,44 +175,35 @@ class ConformalTreeClassifier(HeldOutWrapper):
         self._validate_params()
         held = self._fit_held_out(X, y, sample_weight, groups, read_leaves, self.partial_labels)
         tree, coverage = self.taxonomy_, 1 - float(self.alpha)
-        scores = leaf_scores(held.answers, self.nonconformity, tree)
-        # Of a label above the leaves the leaf that fits worst has to be in the set.
+        scores = leaf_scores(held.predictions, self.nonconformity, tree)
+        # For a label above the leaves, even the leaf that fits worst has to be in the set.
         worst = _largest_below(scores, held.truth, tree)
-        self._part_of_leaf, self.classes_of_promise_ = assign_subtrees(self.conditional_on, tree)
+        part_of_leaf, names = assign_subtrees(self.conditional_on, tree)
+        part = part_of_nodes(held.truth, part_of_leaf, tree)
         self.__dict__.pop("node_threshold_", None)  # of an earlier fit
-        if self.conditional_on is not None:
-            self._thresholds = self._fit_classes(held, worst, coverage)
-            self.threshold_: float | FloatArray = self._thresholds
-            return self
-        check_enough(held.weight, coverage, "raise alpha")
-        self.threshold_ = conformal_quantile(worst, coverage, held.weight)
-        self._thresholds = np.array([self.threshold_])
-        needed = thresholds_needed(rival_ladder(held.answers, scores, tree), held.truth, tree)
-        self.node_threshold_ = conformal_quantile(needed, coverage, held.weight)
-        return self
-
-    def _fit_classes(self, held: HeldOut, worst: FloatArray, coverage: float) -> FloatArray:
-        """Return the threshold of each class."""
-        tree, of_leaf = self.taxonomy_, self._part_of_leaf
-        part = of_leaf[tree.leaf_start[held.truth]]
-        part[part != of_leaf[tree.leaf_stop[held.truth] - 1]] = -1
-        if self.small_classes != "include":
-            part, self._part_of_leaf, self.classes_of_promise_ = merge_small(
-                part, held.weight, of_leaf, self.classes_of_promise_, coverage, self.small_classes
+        if self.conditional_on is None:
+            check_enough(held.weight, coverage, "raise alpha")
+            ladder = outside_ladder(held.predictions, scores, tree)
+            needed = thresholds_needed(ladder, held.truth, tree)
+            self.node_threshold_ = conformal_quantile(needed, coverage, held.weight)
+        elif self.small_classes != "include":
+            part, part_of_leaf, names = self._merge_small(
+                part, held.weight, part_of_leaf, names, coverage, self.small_classes
             )
-            if is_pooled(self.classes_of_promise_):
-                self.guarantee_ = "approximate"
-        return np.array(
-            [
-                conformal_quantile(worst[part == number], coverage, held.weight[part == number])
-                for number in range(len(self.classes_of_promise_))
-            ]
-        )
+        quantiles = part_quantiles(worst[:, None], [coverage], part, len(names), held.weight)[:, 0]
+        self._part_of_leaf, self._thresholds = part_of_leaf, quantiles
+        self.conditional_classes_ = names
+        self.threshold_ = float(quantiles[0]) if self.conditional_on is None else quantiles
+        return self
 
     def _scores(self, X: Any) -> tuple[FloatArray, FloatArray]:
         check_is_fitted(self, "threshold_")
         leaves = read_leaves(self.estimator_, X, self.taxonomy_)
         return leaves, leaf_scores(leaves, self.nonconformity, self.taxonomy_)
+
+    def _members(self, X: Any) -> BoolArray:
+        """Return which leaves are in the set of each sample, in tree order."""
+        return np.asarray(self._scores(X)[1] <= self._thresholds[self._part_of_leaf])
 
     def predict_leaf_set(self, X: Any) -> BoolArray:
         """Return which leaves are in the set of each sample.
@@ -230,14 +218,10 @@ class ConformalTreeClassifier(HeldOutWrapper):
         members : ndarray of bool of shape (n_samples, n_leaves)
             Columns in the order of `classes_`. No set is empty.
         """
-        _, scores = self._scores(X)
-        return self._members(scores)[:, self.taxonomy_.leaf_order]
-
-    def _members(self, scores: FloatArray) -> BoolArray:
-        return np.asarray(scores <= self._thresholds[self._part_of_leaf])
+        return self._members(X)[:, self.taxonomy_.leaf_order]
 
     def predict_set(self, X: Any) -> list[list[Any]]:
-        """Return the set of each sample, as few nodes as name exactly its leaves.
+        """Return the set of each sample, written with as few nodes as possible.
 
         Parameters
         ----------
@@ -249,10 +233,9 @@ class ConformalTreeClassifier(HeldOutWrapper):
         sets : list of lists of labels
             Nodes in tree order, none under another.
         """
-        _, scores = self._scores(X)
-        return write_as_nodes(self._members(scores), self.taxonomy_)
+        return write_as_nodes(self._members(X), self.taxonomy_)
 
-    def _answers(self, X: Any) -> IntArray:
+    def _predict_nodes(self, X: Any) -> IntArray:
         leaves, scores = self._scores(X)
         if self.conditional_on is None:
             threshold = self.node_threshold_
@@ -260,46 +243,13 @@ class ConformalTreeClassifier(HeldOutWrapper):
             # Above zero: all leaves outside exceed the thresholds of their classes.
             scores = scores - self._thresholds[self._part_of_leaf]
             threshold = float(np.nextafter(0, 1))
-        ladder = rival_ladder(leaves, scores, self.taxonomy_)
+        ladder = outside_ladder(leaves, scores, self.taxonomy_)
         rung = last_rung(ladder, threshold)
-        return np.take_along_axis(ladder.nodes, rung[:, None], axis=1)[:, 0]
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return one node for each sample, under which the truth lies as often as promised.
-
-        Parameters
-        ----------
-        X : what the estimator reads
-            The samples.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples,)
-            Labels of leaves, inner nodes or the root.
-        """
-        return label_array(self._answers(X), self.taxonomy_)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of single nodes under which the truth lies.
-
-        Parameters
-        ----------
-        X : what the estimator reads
-            The samples.
-        y : array-like of shape (n_samples,)
-            Labels. A label above the answer cannot judge it: such samples are left out.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples.
-
-        Returns
-        -------
-        coverage : float
-        """
-        return share_right(self._answers(X), y, sample_weight, self.taxonomy_)
+        return np.asarray(ladder.nodes[np.arange(len(rung)), rung])
 
 
 def leaf_scores(leaves: FloatArray, nonconformity: str, tree: Taxonomy) -> FloatArray:
-    """Return how badly each leaf fits, between 0 and about 1; 0 for the likeliest.
+    """Return the nonconformity score of each leaf, from 0 (the likeliest) to about 1.
 
     Parameters
     ----------
@@ -319,7 +269,7 @@ def leaf_scores(leaves: FloatArray, nonconformity: str, tree: Taxonomy) -> Float
     if nonconformity == "probability":
         scores = 1 - leaves
     else:
-        # Equals in the order of classes_, as the likeliest leaf is chosen.
+        # Ties in the order of classes_, as for the likeliest leaf.
         order = tree.leaf_order[np.argsort(-leaves[:, tree.leaf_order], axis=1, kind="stable")]
         running = np.cumsum(np.take_along_axis(leaves, order, axis=1), axis=1)
         scores = np.empty_like(leaves)
@@ -328,15 +278,15 @@ def leaf_scores(leaves: FloatArray, nonconformity: str, tree: Taxonomy) -> Float
     return scores
 
 
-def rival_ladder(leaves: FloatArray, scores: FloatArray, tree: Taxonomy) -> Ladder:
-    """Return the way to the likeliest leaf, each node scored by the best fit outside it.
+def outside_ladder(leaves: FloatArray, scores: FloatArray, tree: Taxonomy) -> Ladder:
+    """Return the path to the likeliest leaf; a node scores as the best-fitting leaf outside it.
 
     Parameters
     ----------
     leaves : ndarray of shape (n_samples, n_leaves)
         Probabilities in tree order.
     scores : ndarray of shape (n_samples, n_leaves)
-        How badly each leaf fits.
+        Nonconformity score of each leaf.
     tree : Taxonomy
         The tree.
 
@@ -344,7 +294,7 @@ def rival_ladder(leaves: FloatArray, scores: FloatArray, tree: Taxonomy) -> Ladd
     --------
     >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
     >>> leaves = np.array([[0.5, 0.3, 0.2]])
-    >>> rival_ladder(leaves, 1 - leaves, tree).scores
+    >>> outside_ladder(leaves, 1 - leaves, tree).scores
     array([[inf, 0.8, 0.7]])
     """
     nodes = climb(leaves, tree).nodes
@@ -359,7 +309,7 @@ def rival_ladder(leaves: FloatArray, scores: FloatArray, tree: Taxonomy) -> Ladd
 
 
 def write_as_nodes(members: BoolArray, tree: Taxonomy) -> list[list[Any]]:
-    """Return the fewest nodes that name exactly the leaves of each set.
+    """Return the fewest nodes whose leaves are exactly those of each set.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Tell what lies under a known concept but is none of what is known there."""
+"""Detect samples of unknown classes, and the known concept that they fall under."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,8 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 from ..metrics.inputs import node_probabilities, top_leaves
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
-from ..utils.sklearn_tools import HasMethods, Interval, StrOptions
-from ._held_out import HeldOutWrapper, label_array, opinion_method, opinion_of, read_leaves
+from ..utils.sklearn_tools import Interval, StrOptions
+from ._held_out import HeldOutWrapper, label_array, read_leaves
+from ._opinions import opinion_method, opinion_of
 from ._quantile import check_enough, conformal_quantile
 
 FloatArray = npt.NDArray[np.float64]
@@ -25,44 +26,44 @@ _OF_PROBABILITIES = ("probability", "entropy")
 
 
 class NoveltyDetector(HeldOutWrapper):
-    """Tell samples of no known class, and under which known concept they seem to lie.
+    """Detect samples of unknown classes, and the known concept that they fall under.
 
-    Each sample gets a score that is large where the estimator commits to no leaf. Samples of known
-    classes that were held out say how large it gets among those: the threshold is their
-    ⌈(n + 1)(1 - false_alarm_rate)⌉-th smallest score. If held-out and new samples of known
-    classes are exchangeable, at most that share of the new ones is called novel. Nothing is
-    promised about how many novel samples are found: measure that by leaving known classes out.
+    Each sample gets a score that is large if the estimator commits to no leaf. The threshold is
+    the ⌈(n + 1)(1 - false_alarm_rate)⌉-th smallest score of n held-out samples of known classes.
+    If held-out and new samples of known classes are exchangeable, at most a fraction
+    `false_alarm_rate` of the new ones is called novel. There is no guarantee on how many novel
+    samples are found: measure that by leaving out known classes.
 
     Parameters
     ----------
     estimator : classifier
-        One of this package, or any other of scikit-learn with `predict_proba`. In a
-        :class:`~sklearn.frozen.FrozenEstimator` it is taken as fitted and all data given to `fit`
-        are held-out data. Otherwise it is cloned and fitted as `cv` says.
+        One of this package, or any other of scikit-learn with `predict_proba`. A
+        :class:`~sklearn.frozen.FrozenEstimator` is used as fitted, and all data given to `fit` are
+        held-out data. Any other is cloned and fitted as `cv` says.
     false_alarm_rate : float, default=0.05
-        Largest share of samples of known classes to be called novel.
+        Largest fraction of samples of known classes to be called novel.
     measure : str or callable, default="auto"
-        What the score of a sample is.
+        The novelty score of a sample.
 
         - "nonspecificity": belief that reaches no leaf; needs opinions;
         - "mass": the largest belief that stops at one node; needs opinions;
-        - "probability": one minus the largest probability of a leaf;
-        - "entropy": of the probabilities of the leaves;
-        - a function of the fitted estimator and samples that returns one number for each,
-          larger for what is stranger, such as the energy of a softmax.
+        - "probability": one minus the largest leaf probability;
+        - "entropy": entropy of the leaf probabilities;
+        - a function of the fitted estimator and the samples that returns one number for each
+          sample, larger for more novel ones, such as the energy of a softmax.
 
-        "auto" takes "nonspecificity" where the estimator has opinions, otherwise "probability".
+        "auto" takes "nonspecificity" if the estimator has opinions, otherwise "probability".
     cv : int, splitter or iterable of splits, default=None
         As in :class:`HedgedClassifier`: exact with one split, approximate with several.
     taxonomy : Taxonomy, default=None
         None takes the estimator's, or makes a flat one of its classes.
     n_jobs : int, default=None
-        Fits at the same time, as in joblib.
+        Number of parallel fits, as in joblib.
 
     Attributes
     ----------
     estimator_ : classifier
-        Fitted.
+        The fitted estimator.
     measure_ : str or callable
         The measure in use.
     threshold_ : float
@@ -72,18 +73,18 @@ class NoveltyDetector(HeldOutWrapper):
     guarantee_ : {"exact", "approximate"}
         "approximate" after cross-validation.
     taxonomy_ : Taxonomy
-        The tree of what is known.
+        The tree of known classes.
     classes_ : ndarray of shape (n_leaves,)
-        Labels of all leaves, sorted; `predict` and `predict_proba` answer with these, novel or
-        not.
+        Labels of all leaves, sorted; `predict` and `predict_proba` use these for novel samples
+        too.
     n_features_in_, feature_names_in_
         As of `estimator_`, if it has them.
 
     Notes
     -----
-    Labels of held-out samples are used only to drop those labelled with the root, which are not
-    known to be known. Vacuity is the fraction of belief that was not committed; it is no measure of
-    missing data, and a classifier may be sure of something it has never seen.
+    Labels of held-out samples are used only to drop those labelled with the root, which may be of
+    unknown classes. Vacuity is the fraction of belief that was not committed; it does not measure
+    missing data, and a classifier may be confident about a class it has never seen.
 
     Examples
     --------
@@ -104,12 +105,9 @@ class NoveltyDetector(HeldOutWrapper):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "estimator": [HasMethods(["fit", "predict_proba"])],
+        **HeldOutWrapper._parameter_constraints,
         "false_alarm_rate": [Interval(Real, 0, 1, closed="neither")],
         "measure": [StrOptions({"auto", *_OF_OPINIONS, *_OF_PROBABILITIES}), callable],
-        "cv": ["cv_object"],
-        "taxonomy": [Taxonomy, None],
-        "n_jobs": [Integral, None],
     }
 
     def __init__(
@@ -130,7 +128,7 @@ class NoveltyDetector(HeldOutWrapper):
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
-        """Learn from samples of known classes how large their scores get.
+        """Fit the estimator unless it is frozen, and learn the threshold from held-out samples.
 
         Parameters
         ----------
@@ -139,7 +137,7 @@ class NoveltyDetector(HeldOutWrapper):
         y : array-like of shape (n_samples,)
             Labels: leaves or ancestors.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples, in training and in calibration.
+            Sample weights, in training and in calibration.
         groups : array-like of shape (n_samples,), default=None
             As in :meth:`HedgedClassifier.fit`.
 
@@ -149,10 +147,10 @@ class NoveltyDetector(HeldOutWrapper):
         """
         self._validate_params()
         self.measure_ = self._choose_measure()
-        held = self._fit_held_out(X, y, sample_weight, groups, self._measured, "wrong")
+        held = self._fit_held_out(X, y, sample_weight, groups, self._novelty, "wrong")
         coverage = 1 - float(self.false_alarm_rate)
         check_enough(held.weight, coverage, "raise false_alarm_rate")
-        self.threshold_ = conformal_quantile(held.answers, coverage, held.weight)
+        self.threshold_ = conformal_quantile(held.predictions, coverage, held.weight)
         return self
 
     def _choose_measure(self) -> str | Callable[[Any, Any], Any]:
@@ -166,8 +164,8 @@ class NoveltyDetector(HeldOutWrapper):
             return self.measure
         return "nonspecificity" if has_opinions else "probability"
 
-    def _measured(self, fitted: Any, X: Any, tree: Taxonomy) -> FloatArray:
-        """Return the score of each sample."""
+    def _novelty(self, fitted: Any, X: Any, tree: Taxonomy) -> FloatArray:
+        """Return the novelty score of each sample."""
         if callable(self.measure_):
             scores = np.asarray(self.measure_(fitted, X), dtype=np.float64)
             if scores.ndim != 1 or not np.isfinite(scores).all():
@@ -187,7 +185,7 @@ class NoveltyDetector(HeldOutWrapper):
         return -(leaves * np.log(np.maximum(leaves, np.finfo(np.float64).tiny))).sum(axis=1)
 
     def predict_novelty_score(self, X: Any) -> FloatArray:
-        """Return the score of each sample, larger for what is stranger.
+        """Return the novelty score of each sample.
 
         Parameters
         ----------
@@ -199,10 +197,10 @@ class NoveltyDetector(HeldOutWrapper):
         scores : ndarray of shape (n_samples,)
         """
         check_is_fitted(self, "threshold_")
-        return self._measured(self.estimator_, X, self.taxonomy_)
+        return self._novelty(self.estimator_, X, self.taxonomy_)
 
     def predict_novelty(self, X: Any) -> BoolArray:
-        """Tell which samples are of no known class.
+        """Tell which samples are of unknown classes.
 
         Parameters
         ----------
@@ -216,10 +214,10 @@ class NoveltyDetector(HeldOutWrapper):
         return self.predict_novelty_score(X) > self.threshold_
 
     def predict_node_scores(self, X: Any) -> FloatArray:
-        """Return for each node how much speaks for something under it that is none of its children.
+        """Return for each branching node the score of an unknown class directly below it.
 
-        The probability of the node times the entropy of its children; over all nodes these add up
-        to the entropy of the leaves.
+        The score is the probability of the node times the entropy over its children. The scores
+        of all nodes add up to the entropy over the leaves.
 
         Parameters
         ----------
@@ -237,12 +235,12 @@ class NoveltyDetector(HeldOutWrapper):
         own = probability[:, tree.branching_nodes]
         children = probability[:, tree.decision_children]
         least = np.finfo(np.float64).tiny
-        share = children / np.maximum(own[:, tree.decision_nodes], least)
-        terms = -share * np.log(np.maximum(share, least))
+        conditional = children / np.maximum(own[:, tree.decision_nodes], least)
+        terms = -conditional * np.log(np.maximum(conditional, least))
         return own * np.add.reduceat(terms, tree.decision_offsets[:-1], axis=1)
 
     def predict_concept(self, X: Any) -> npt.NDArray[Any]:
-        """Return the likeliest leaf of known samples, the concept above novel ones.
+        """Predict the likeliest leaf of known samples, and the concept above novel ones.
 
         Parameters
         ----------
@@ -252,8 +250,8 @@ class NoveltyDetector(HeldOutWrapper):
         Returns
         -------
         labels : ndarray of shape (n_samples,)
-            A novel sample is answered with the branching node of the largest of
-            :meth:`predict_node_scores`; where that is the root, it fits no concept below.
+            For a novel sample the branching node with the largest of
+            :meth:`predict_node_scores`; the root means that no concept below it fits.
         """
         novel = self.predict_novelty(X)
         tree = self.taxonomy_

@@ -1,4 +1,4 @@
-"""Several photographs of one subject as one opinion."""
+"""Fuse the opinions on several photographs of one subject."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import numpy.typing as npt
 
 from ..opinions.hyper_opinion import HyperOpinion
 from ..utils.validation import check_groups
+from ._opinions import check_opinion
 
 
 def fuse_subjects(
     opinion: HyperOpinion, groups: npt.ArrayLike, dependence: float = 0.0
 ) -> HyperOpinion:
-    """Join the opinions on several photographs of each subject into one opinion per subject.
+    """Fuse the opinions on several photographs of each subject into one opinion per subject.
 
-    Photographs of one subject are neither fully independent nor mere copies. With dependence ρ,
-    the correlation between them, k photographs count as k / (1 + (k - 1) ρ), the effective size
-    of a sample of clusters: their mean evidence times that number. 0 adds the evidence up, which
-    is cumulative fusion; 1 takes the mean, which is averaging fusion.
+    Photographs of one subject are neither independent nor exact duplicates. With correlation ρ
+    between them, k photographs count as k / (1 + (k - 1) ρ), the effective size of a cluster
+    sample. The fused evidence is the mean evidence times that number. ρ = 0 adds the evidence up
+    (cumulative fusion); ρ = 1 takes the mean (averaging fusion).
 
     Parameters
     ----------
@@ -26,7 +27,7 @@ def fuse_subjects(
     groups : array-like of shape (n_samples,)
         Subject of each photograph: numbers or strings.
     dependence : float, default=0.0
-        From 0 (independent photographs) to 1 (frames that repeat each other).
+        The correlation ρ, from 0 (independent photographs) to 1 (duplicates).
 
     Returns
     -------
@@ -39,9 +40,8 @@ def fuse_subjects(
 
     Notes
     -----
-    A promise of :class:`~skh2edl.HedgedClassifier` for single photographs does not carry over to
-    fused opinions, which are another classifier: hold subjects out, fuse them too, and calibrate
-    on those.
+    A guarantee of :class:`~skh2edl.HedgedClassifier` for single photographs does not carry over to
+    fused opinions. Hold out whole subjects, fuse their opinions, and calibrate on those.
 
     Examples
     --------
@@ -53,14 +53,10 @@ def fuse_subjects(
     (array(['rex', 'tom'], dtype='<U3'), array([[5.333, 1.333],
            [0.   , 2.   ]]))
     """
-    if not isinstance(opinion, HyperOpinion):
-        raise TypeError(
-            f"opinion must be a HyperOpinion, got {type(opinion).__name__}. Take what "
-            "predict_hyper_opinion returns."
-        )
+    check_opinion(opinion)
     if not 0 <= dependence <= 1:
         raise ValueError(
-            f"dependence must lie between 0 (independent) and 1 (copies), got {dependence!r}."
+            f"dependence must lie between 0 (independent) and 1 (duplicates), got {dependence!r}."
         )
     ids, member_of = check_groups(groups, len(opinion))
     mean = opinion.fuse(groups, how="averaging")

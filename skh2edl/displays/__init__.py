@@ -1,8 +1,8 @@
-"""Pictures of hierarchical answers in scikit-learn's style; matplotlib is loaded when one is drawn.
+"""Plots of hierarchical predictions in scikit-learn's style; matplotlib is imported when needed.
 
-Every display is made by ``from_estimator`` or ``from_predictions`` (a history, which is no
-prediction, by ``from_history``), keeps the numbers it shows as attributes, and draws them with
-``plot(ax=None)``, after which it has ``ax_`` and ``figure_``.
+Make a display with ``from_estimator`` or ``from_predictions`` (a training history with
+``from_history``). It keeps the numbers it shows as attributes and draws them with
+``plot(ax=None)``, which sets ``ax_`` and ``figure_``.
 """
 
 from .depth_profile import DepthProfileDisplay

@@ -1,4 +1,4 @@
-"""One opinion on a large tree as a few rows: unlikely branches are folded, no mass is lost."""
+"""Show one opinion on a large tree in a few rows: unlikely branches are folded, no mass is lost."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _CLEARLY_LIKELIER = 1.25
 
 
 class Row(NamedTuple):
-    """One line of the drawn tree: a node, or several siblings folded into one.
+    """One row of the drawn tree: a node, or several siblings folded into one.
 
     Attributes
     ----------
     nodes : tuple of int
-        The node, or the siblings folded here; of a chain of only children the last.
+        The node, or the folded siblings; of a chain of only children the last.
     parent : int
         Row of the parent, -1 for the root.
     depth : int
         Decisions between the root and the row.
     text : str
-        What to write.
+        The text of the row.
     mass : float
-        Mass of the node's own leaf set; of folded siblings all mass at and below them. Adds up
-        to 1 over all rows.
+        Mass of the node's own leaf set, or all mass at and below the folded siblings. The masses
+        of all rows add up to 1.
     vacuity : float
         Of the decision at the node; NaN for a leaf and for folded siblings.
     belief, probability, plausibility : float
-        Of the node, or of the folded siblings together; belief and plausibility are NaN where
-        all children of a node are folded, because the row would repeat its parent's.
+        Of the node, or of the folded siblings together. Belief and plausibility are NaN if all
+        children of a node are folded, because the row would repeat its parent.
     is_folded : bool
         Whether the row stands for folded siblings.
     """
@@ -59,7 +59,7 @@ class _Numbers(NamedTuple):
 
     own: FloatArray  # mass of exactly the node's leaf set
     belief: FloatArray
-    above: FloatArray  # mass that stops at ancestors, plausible for everything below them
+    above: FloatArray  # mass that stops at ancestors
     probability: FloatArray
     vacuity: FloatArray
 
@@ -71,19 +71,19 @@ def fold(
     min_probability: float = 0.03,
     max_rows: int = 30,
 ) -> list[Row]:
-    """Return the rows of a drawn opinion, parents before children, likely ones first.
+    """Return the rows of a drawn opinion, parents before children, likelier ones first.
 
     Parameters
     ----------
     opinion : HyperOpinion
         Of one sample.
     label : int, default=None
-        A node that is shown however unlikely it is.
+        A node that is never folded.
     min_probability : float, default=0.03
-        Less likely nodes are folded together with their unlikely siblings, and with those that
-        are hardly likelier. Belief never passes probability, so no folded node holds much mass.
+        Less likely nodes are folded together with their unlikely siblings, and with siblings that
+        are hardly likelier. Belief never exceeds probability, so no folded node has much mass.
     max_rows : int, default=30
-        Where there would be more rows, the limit is raised until there are not.
+        Largest number of rows; `min_probability` is raised until the rows are few enough.
 
     Returns
     -------
@@ -92,12 +92,14 @@ def fold(
     tree = opinion.taxonomy
     numbers = _numbers(opinion)
     kept = np.zeros(tree.n_nodes, dtype=bool)
-    if label is not None:
-        kept[_way_to(tree, label)] = True
+    node = label or 0
+    while node > 0:
+        kept[node] = True
+        node = int(tree.parents[node])
     limit = min_probability
     rows = _rows(tree, numbers, limit, kept)
     while len(rows) > max_rows and limit <= 1:
-        # The least likely of what is open goes next, with all that is as unlikely.
+        # Fold the least likely rows next.
         limit = np.nextafter(
             min(
                 (row.probability for row in rows if not row.is_folded and row.probability >= limit),
@@ -128,7 +130,7 @@ def _numbers(opinion: HyperOpinion) -> _Numbers:
 def _rows(tree: Taxonomy, numbers: _Numbers, limit: float, is_kept: BoolArray) -> list[Row]:
     is_open = (numbers.probability >= limit) | is_kept
     rows: list[Row] = []
-    # Not recursive: a taxonomy may be deeper than Python's stack.
+    # A stack, not recursion: a taxonomy may be deeper than Python's call stack.
     waiting: list[tuple[int | tuple[int, ...], int, int]] = [(0, -1, 0)]
     while waiting:
         what, parent, depth = waiting.pop()
@@ -167,13 +169,13 @@ def _divide(
     children = children[np.argsort(-numbers.probability[children], kind="stable")]
     open_ = is_open[children]
     if not open_.all():
-        # Of siblings that are not told apart, an arbitrary few would look like a choice.
+        # Showing a few of many nearly equal siblings would suggest a preference.
         likeliest_folded = numbers.probability[children[~open_]].max()
         tied = numbers.probability[children] < _CLEARLY_LIKELIER * likeliest_folded
         open_ &= ~tied | is_kept[children]
     shown, hidden = children[open_].tolist(), children[~open_].tolist()
     if len(hidden) == 1 and tree.n_children[tree.last_of_chain[hidden[0]]] == 0:
-        # A row that says "1 other" would take as much room as the leaf itself.
+        # A row "1 other" would be no shorter than the leaf itself.
         return [*shown, *hidden], ()
     return shown, tuple(hidden)
 
@@ -205,15 +207,8 @@ def _folded_row(
     )
 
 
-def _way_to(tree: Taxonomy, node: int) -> list[int]:
-    way = [node]
-    while way[-1] > 0:
-        way.append(int(tree.parents[way[-1]]))
-    return way
-
-
 def _chain_text(tree: Taxonomy, node: int) -> str:
-    """Write a node with the chain of only children below it; repeated names once."""
+    """Return the names of a node and the only children below it, without repetitions."""
     names = [str(tree.names[node])]
     while tree.n_children[node] == 1:
         node = int(tree.first_child[node])

@@ -1,4 +1,4 @@
-"""Depth profile: how far down the tree belief is carried before it stops."""
+"""Depth profile: how far down the tree belief reaches."""
 
 from __future__ import annotations
 
@@ -8,31 +8,38 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..decisions._opinions import check_opinion
 from ..metrics.inputs import check_length, check_weight, label_nodes
 from ..opinions.hyper_opinion import HyperOpinion
-from ..taxonomy.taxonomy import Taxonomy
-from ._answers import check_opinion, opinions
-from ._style import axes_or_new, pyplot, shorten, shown_level
+from ..utils.validation import check_groups
+from ._predictions import opinions
+from ._style import (
+    axes_or_new,
+    pyplot,
+    shorten,
+    show_dollar_signs,
+    shown_level,
+    text_colour,
+)
 
-_ROOM_FOR_A_NUMBER = 0.055  # share of the bar's length
+_SHORTEST_WITH_NUMBER = 0.055  # fraction of the bar's length
 _COLUMNS = 4  # of the legend
 
 
 class DepthProfileDisplay:
     """Mean belief that stops at each depth, as a bar from the root to the leaves.
 
-    Make one with :meth:`from_estimator` or :meth:`from_predictions`. A bar adds up to 1: what
-    stops at the root (nothing is known), what stops at each level below it (known so far, and
-    no further), and at its end what reaches single leaves. Belief that stops is not a chance of
-    error.
+    Make one with :meth:`from_estimator` or :meth:`from_predictions`. The parts of a bar add up to
+    1: belief that stops at the root (nothing is known), belief that stops at each level below,
+    and belief that reaches single leaves. Belief that stops is not a probability of error.
 
     Parameters
     ----------
     profiles : mapping of str to array-like of shape (n_levels + 1,)
-        Mean mass that stops at each depth, then the mass that a leaf, for each group of
-        samples.
+        For each group of samples the mean mass that stops at each depth, and last the mean mass
+        on leaves.
     stops : sequence of str of length n_levels + 1
-        What the parts are called.
+        Names of the parts.
 
     Attributes
     ----------
@@ -76,28 +83,27 @@ class DepthProfileDisplay:
         rows = len(self.profiles)
         self.ax_ = axes_or_new(ax, size=(7.2, 1.5 + 0.5 * rows))
         self.figure_ = self.ax_.figure
-        # Dark where nothing is known, light where belief arrives: order is seen without hue.
+        # From dark (nothing is known) to light (a leaf), so that the order shows without hue.
         shades = pyplot().get_cmap("cividis")(np.linspace(0, 1, len(self.stops)))
         table = np.stack(list(self.profiles.values()))
         left = np.zeros(rows)
         self.bars_ = []
-        for stop, shade, shares in zip(self.stops, shades, table.T, strict=True):
+        for stop, shade, parts in zip(self.stops, shades, table.T, strict=True):
             options = {"height": 0.7, "color": shade, "edgecolor": "white", **kwargs}
-            bars = self.ax_.barh(np.arange(rows), shares, left=left, label=stop, **options)
-            is_dark = shade[:3] @ [0.299, 0.587, 0.114] < 0.5
+            bars = self.ax_.barh(np.arange(rows), parts, left=left, label=stop, **options)
             self.ax_.bar_label(
                 bars,
-                [f"{share:.2f}" if share >= _ROOM_FOR_A_NUMBER else "" for share in shares],
+                [f"{part:.2f}" if part >= _SHORTEST_WITH_NUMBER else "" for part in parts],
                 label_type="center",
-                color="white" if is_dark else "black",
+                color=text_colour(shade),
                 fontsize="small",
             )
             self.bars_.append(bars)
-            left = left + shares
+            left = left + parts
         names = [shorten(name, 40) for name in self.profiles]
         self.ax_.set_yticks(np.arange(rows), names, parse_math=False)
-        self.ax_.set(xlabel="mean share of belief", xlim=(0, 1), ylim=(rows - 0.5, -0.5))
-        # matplotlib fills legends by columns, but lines of text are read by rows.
+        self.ax_.set(xlabel="mean fraction of belief", xlim=(0, 1), ylim=(rows - 0.5, -0.5))
+        # matplotlib fills legends by columns, but they are read by rows.
         in_rows = [
             place for first in range(_COLUMNS) for place in range(len(self.stops))[first::_COLUMNS]
         ]
@@ -112,8 +118,7 @@ class DepthProfileDisplay:
             columnspacing=1.2,
             frameon=False,
         )
-        for text in legend.get_texts():
-            text.set_parse_math(False)
+        show_dollar_signs(legend)
         return self
 
     @classmethod
@@ -165,12 +170,12 @@ class DepthProfileDisplay:
         opinion : HyperOpinion
             The opinions, one for each sample.
         y_true : sequence of labels of shape (n_samples,), default=None
-            True labels: one bar for the samples whose likeliest leaf is right, one for those
-            where it is wrong. Samples whose label is no leaf are left out.
+            True labels: one bar for the samples whose likeliest leaf is right and one for the
+            others. Samples whose label is not a leaf are left out.
         groups : array-like of shape (n_samples,), default=None
             Instead of labels: one bar for each group, such as "sharp" and "blurred".
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each sample; None weighs all the same.
+            Sample weights; None means equal weights.
         ax : matplotlib Axes, default=None
             Where to draw; None makes a figure.
         **kwargs
@@ -183,8 +188,14 @@ class DepthProfileDisplay:
         tree = check_opinion(opinion).taxonomy
         weight = check_weight(sample_weight, len(opinion))
         if y_true is not None and groups is not None:
-            raise ValueError("Bars are divided by y_true or by groups, got both. Give one of them.")
-        members = _right_and_wrong(opinion, y_true) if groups is None else _members(opinion, groups)
+            raise ValueError("Give y_true or groups to divide the samples into bars, not both.")
+        if groups is None:
+            members = _right_and_wrong(opinion, y_true)
+        else:
+            ids, member_of = check_groups(groups, len(opinion))
+            # In order of appearance, which is more often meant than alphabetical order.
+            order = np.argsort(np.unique(member_of, return_index=True)[1])
+            members = {str(ids[group]): member_of == group for group in order}
         stopping = opinion.depth_profile
         parts = np.column_stack([stopping, 1 - stopping.sum(axis=1)])
         profiles = {
@@ -196,15 +207,11 @@ class DepthProfileDisplay:
         }
         if not profiles:
             raise ValueError(
-                "There is no sample to draw: none has a weight, or no label is a leaf. Give "
-                "samples with weight, or leave y_true out."
+                "There is no sample to draw: all weights are zero, or no label is a leaf. Give "
+                "samples with weight, or leave out y_true."
             )
-        return cls(profiles, _stop_names(tree)).plot(ax, **kwargs)
-
-
-def _stop_names(tree: Taxonomy) -> list[str]:
-    inner = [shown_level(tree, depth) for depth in range(1, tree.n_levels)]
-    return [str(tree.root_name), *inner, "a leaf"]
+        inner = [shown_level(tree, depth) for depth in range(1, tree.n_levels)]
+        return cls(profiles, [str(tree.root_name), *inner, "a leaf"]).plot(ax, **kwargs)
 
 
 def _right_and_wrong(opinion: HyperOpinion, y_true: Any) -> dict[str, npt.NDArray[np.bool_]]:
@@ -212,20 +219,8 @@ def _right_and_wrong(opinion: HyperOpinion, y_true: Any) -> dict[str, npt.NDArra
         return {"all": np.ones(len(opinion), dtype=bool)}
     tree = opinion.taxonomy
     truth = label_nodes(y_true, tree)
-    answers = tree.leaf_nodes[opinion.leaf_probability.argmax(axis=1)]
-    check_length(truth, answers)
+    predicted = tree.leaf_nodes[opinion.leaf_probability.argmax(axis=1)]
+    check_length(truth, predicted)
     is_leaf = tree.n_children[truth] == 0
-    right = truth == answers
-    return {"right answer": right & is_leaf, "wrong answer": ~right & is_leaf}
-
-
-def _members(opinion: HyperOpinion, groups: npt.ArrayLike) -> dict[str, npt.NDArray[np.bool_]]:
-    given = np.asarray(groups)
-    if given.shape != (len(opinion),):
-        raise ValueError(
-            f"groups must hold one group for each of the {len(opinion)} samples, got shape "
-            f"{given.shape}."
-        )
-    # In the order in which they come, which is more often meant than the alphabet's.
-    values, first = np.unique(given, return_index=True)
-    return {str(value): given == value for value in values[np.argsort(first)]}
+    right = truth == predicted
+    return {"right prediction": right & is_leaf, "wrong prediction": ~right & is_leaf}

@@ -1,4 +1,4 @@
-"""Training history: what a fit did, epoch by epoch."""
+"""Training history: loss, score and learning rate over the epochs of a fit."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class TrainingHistoryDisplay:
     """The history of a fit: one panel for each quantity, over the same epochs.
 
     Make one with :meth:`from_estimator` or :meth:`from_history`. The dotted line marks the epoch
-    whose weights were kept. A loss that still falls while the score stands still is
-    over-fitting; a score that still rises at the end asks for more epochs.
+    whose weights were kept. If the loss falls while the score does not improve, the model
+    over-fits; if the score still rises at the end, train for more epochs.
 
     Parameters
     ----------
     history : mapping of str to sequence of float
-        A value for each epoch; "epoch" or "iteration" holds their numbers.
+        One value for each epoch; "epoch" or "iteration" holds their numbers.
     keys : sequence of str, default=None
-        What to show, from the top; None shows all but the seconds.
+        Which quantities to show, from the top; None shows all but the seconds.
     best_epoch : int, default=None
         The epoch that was kept.
 
     Attributes
     ----------
     ax_, figure_
-        Axes and figure. With several panels the axes only hold the place.
+        Axes and figure. With several panels the axes are an empty frame around them.
     axes_ : ndarray of Axes of shape (n_keys,)
         The panels.
     lines_ : list of Line2D
@@ -92,7 +92,7 @@ class TrainingHistoryDisplay:
         self.lines_ = []
         for panel, key, colour in zip(self.axes_, self.keys, COLOURS * n_panels, strict=False):
             values = self.history[key]
-            # A single epoch has no line, only a point.
+            # Without markers, a single epoch would be invisible.
             marker = "o" if len(values) < 40 else None
             options = {"color": colour, "marker": marker, "markersize": 3, **kwargs}
             (line,) = panel.plot(steps, values, **options)
@@ -119,8 +119,8 @@ class TrainingHistoryDisplay:
         panels: list[Any] = []
         for place in range(n_panels):
             bottom = 1 - height - place * (height + _GAP)
-            share = {"sharex": panels[0]} if panels else {}
-            panels.append(self.ax_.inset_axes((0, bottom, 1, height), **share))
+            common = {"sharex": panels[0]} if panels else {}
+            panels.append(self.ax_.inset_axes((0, bottom, 1, height), **common))
         return panels
 
     @classmethod
@@ -169,12 +169,12 @@ class TrainingHistoryDisplay:
         Parameters
         ----------
         history : mapping of str to sequence of float
-            A value for each epoch; "epoch" or "iteration" holds their numbers. A DataFrame's
-            ``to_dict("list")`` is one.
+            One value for each epoch; "epoch" or "iteration" holds their numbers. For a DataFrame
+            pass ``frame.to_dict("list")``.
         best_epoch : int, default=None
             The epoch that was kept.
         keys : sequence of str, default=None
-            What to show, from the top; None shows all but the seconds.
+            Which quantities to show, from the top; None shows all but the seconds.
         ax : matplotlib Axes, default=None
             Where to draw; None makes a figure.
         **kwargs

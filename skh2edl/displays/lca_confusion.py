@@ -1,4 +1,4 @@
-"""Confusion by lowest common ancestor: on which level label and answer part."""
+"""Confusion by lowest common ancestor: the first level on which predictions are wrong."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..metrics.inputs import answer_leaves_or_nodes, check_length, check_weight, label_nodes
+from ..estimators.wrapping import find_taxonomy
+from ..metrics.inputs import (
+    answer_leaves_or_nodes,
+    check_length,
+    check_weight,
+    columns_of,
+    label_nodes,
+)
 from ..taxonomy.taxonomy import Taxonomy
-from ._answers import probabilities, taxonomy_of
-from ._style import axes_or_new, shorten, shown_level
+from ._predictions import probabilities
+from ._style import axes_or_new, shorten, shown_level, text_colour
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -19,23 +26,23 @@ _LONGEST_NAME = 40
 
 
 class LCAConfusionDisplay:
-    """Where label and answer part, for each true class of a level.
+    """For each true class, the first level on which predictions are wrong.
 
-    Make one with :meth:`from_estimator` or :meth:`from_predictions`. A row is a true class, a
-    column says which level is the first to be wrong: label and answer still share all levels
-    above it, so their lowest common ancestor lies one level higher. The shares of a row add up
-    to 1. The further to the left a mistake stands, the worse it is.
+    Make one with :meth:`from_estimator` or :meth:`from_predictions`. A row is a true class; a
+    column is the first wrong level. Label and prediction agree on all levels above it, so their
+    lowest common ancestor lies one level higher. The fractions of a row add up to 1. The further
+    to the left a mistake stands, the worse it is.
 
     Parameters
     ----------
     counts : array-like of shape (n_rows, n_columns)
-        Weight of the samples of each true class whose answer leaves the true path at each level.
+        Total weight of the samples of each true class with each outcome.
     rows : sequence of str of length n_rows
         The true classes.
     columns : sequence of str of length n_columns
         The outcomes.
     level : str, default=None
-        Name of the level of the rows for the axis.
+        Name of the level of the rows, for the axis.
 
     Attributes
     ----------
@@ -84,9 +91,9 @@ class LCAConfusionDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure with room for the rows.
+            Where to draw; None makes a figure that is large enough.
         cmap : str or Colormap, default="Blues"
-            Colours of shares from 0 to 1.
+            Colours of fractions from 0 to 1.
         **kwargs
             Passed on to ``Axes.imshow``.
 
@@ -99,21 +106,19 @@ class LCAConfusionDisplay:
         self.ax_ = axes_or_new(ax, size=size)
         self.figure_ = self.ax_.figure
         total = self.counts.sum(axis=1)
-        shares = self.counts / np.where(total > 0, total, 1)[:, None]
+        fractions = self.counts / np.where(total > 0, total, 1)[:, None]
         options = {"cmap": cmap, "vmin": 0, "vmax": 1, "aspect": "auto", **kwargs}
-        self.im_ = self.ax_.imshow(shares, **options)
-        self.text_ = np.empty(shares.shape, dtype=object)
-        for (row, column), share in np.ndenumerate(shares):
-            shade = self.im_.cmap(self.im_.norm(share))
-            is_dark = np.dot(shade[:3], [0.299, 0.587, 0.114]) < 0.5
+        self.im_ = self.ax_.imshow(fractions, **options)
+        self.text_ = np.empty(fractions.shape, dtype=object)
+        for (row, column), fraction in np.ndenumerate(fractions):
             self.text_[row, column] = self.ax_.text(
                 column,
                 row,
-                _percent(share),
+                _percent(fraction),
                 ha="center",
                 va="center",
                 fontsize="small",
-                color="white" if is_dark else "black",
+                color=text_colour(self.im_.cmap(self.im_.norm(fraction))),
             )
         labels = [
             f"{shorten(name, _LONGEST_NAME)}  ({weight:.4g})"
@@ -122,11 +127,11 @@ class LCAConfusionDisplay:
         self.ax_.set_yticks(np.arange(n_rows), labels, parse_math=False)
         titles = ["\n".join(title.rsplit(" ", 1)) for title in self.columns]
         self.ax_.set_xticks(np.arange(n_columns), titles, parse_math=False)
-        self.ax_.set_xlabel("first level on which the answer is wrong (% of the row)")
+        self.ax_.set_xlabel("first level on which the prediction is wrong (% of the row)")
         what = "true class" if self.level is None else f"true {self.level}"
         self.ax_.set_ylabel(f"{what} (samples)")
         self.ax_.tick_params(length=0)
-        # Thin gaps between cells, and a wider one below the row of all.
+        # Thin gaps between columns, and a wider one below the row "all".
         self.ax_.set_xticks(np.arange(1, n_columns) - 0.5, minor=True)
         self.ax_.grid(which="minor", axis="x", color="white", linewidth=2)
         self.ax_.tick_params(which="minor", length=0)
@@ -154,14 +159,14 @@ class LCAConfusionDisplay:
         Parameters
         ----------
         estimator : object
-            A fitted classifier whose classes are labels of the taxonomy; ``predict_proba`` is
-            asked for the likeliest leaf, ``predict`` for labels where there is none.
+            A fitted classifier whose classes are labels of the taxonomy. Its ``predict_proba`` is
+            used if it has one, otherwise ``predict``.
         X : array-like
             Samples.
         y : sequence of labels of shape (n_samples,)
             True labels, leaves or ancestors.
         taxonomy : Taxonomy, default=None
-            The tree; None takes the estimator's ``taxonomy_``.
+            The tree; None takes the estimator's, or makes a flat one of its classes.
         level, max_rows, sample_weight, ax, **kwargs
             As in :meth:`from_predictions`.
 
@@ -173,7 +178,7 @@ class LCAConfusionDisplay:
         return cls.from_predictions(
             y,
             probabilities(estimator, X) if has_proba else estimator.predict(X),
-            taxonomy_of(estimator, taxonomy),
+            find_taxonomy(estimator, taxonomy),
             level=level,
             max_rows=max_rows,
             sample_weight=sample_weight,
@@ -196,25 +201,25 @@ class LCAConfusionDisplay:
         ax: Any = None,
         **kwargs: Any,
     ) -> LCAConfusionDisplay:
-        """Draw the confusion of given answers.
+        """Draw the confusion of given predictions.
 
         Parameters
         ----------
         y_true : sequence of labels of shape (n_samples,)
-            True labels, leaves or ancestors; samples labelled with the root do not count. An
-            answer at or below an ancestor label is right.
+            True labels, leaves or ancestors; samples labelled with the root do not count. A
+            prediction at or below an ancestor label is right.
         y_pred : sequence of labels of shape (n_samples,) or array of shape (n_samples, n_leaves)
-            Answers: labels, of which one that stops early on the true path is in a column of its
-            own; or leaf probabilities, of which the largest is taken.
+            Labels, leaves or ancestors, or probabilities of the leaves, of which the largest is
+            taken. Predictions that stop early on the true path have their own column.
         taxonomy : Taxonomy
             The tree.
         level : str or int, default=1
             Level whose classes are the rows.
         max_rows : int, default=30
-            Rows at most. Of more classes, those with the most mistakes are shown and the others
-            are added up in one row.
+            Largest number of rows. If there are more classes, those with the most mistakes are
+            shown and one row adds up the others.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each sample; None weighs all the same.
+            Sample weights; None means equal weights.
         classes : sequence of labels, default=None
             Columns of probabilities; None means ``taxonomy.sorted_leaf_labels``.
         ax : matplotlib Axes, default=None
@@ -232,16 +237,14 @@ class LCAConfusionDisplay:
             )
         depth = taxonomy.level_index(level)
         truth = label_nodes(y_true, taxonomy)
-        answers = answer_leaves_or_nodes(y_pred, taxonomy, classes)
-        check_length(truth, answers)
+        predicted = answer_leaves_or_nodes(y_pred, taxonomy, classes)
+        check_length(truth, predicted)
         weight = check_weight(sample_weight, truth.size)
-        outcome = _outcomes(truth, answers, taxonomy)
+        outcome = _outcomes(truth, predicted, taxonomy)
         row_nodes = taxonomy.nodes_at_depth(depth)
         on_level = taxonomy.climb_to_depth(truth, depth)
         counted = (on_level >= 0) & (taxonomy.last_of_chain[0] != truth)
-        place = np.searchsorted(
-            taxonomy.leaf_start[row_nodes], taxonomy.leaf_start[np.maximum(on_level, 0)]
-        )
+        place = columns_of(np.maximum(on_level, 0), taxonomy, depth)
         n_columns = taxonomy.n_levels + 2
         cells = (place * n_columns + outcome)[counted]
         table = np.bincount(cells, weight[counted], row_nodes.size * n_columns)
@@ -259,16 +262,16 @@ class LCAConfusionDisplay:
 
 
 def _outcomes(
-    truth: npt.NDArray[np.int64], answers: npt.NDArray[np.int64], tree: Taxonomy
+    truth: npt.NDArray[np.int64], predicted: npt.NDArray[np.int64], tree: Taxonomy
 ) -> npt.NDArray[np.int64]:
-    """Return the depth of the common ancestor of a mistake, or what comes after all depths."""
-    meeting = tree.lowest_common_ancestor(truth, answers)
-    stops_early = np.where(meeting == answers, tree.n_levels, tree.depths[meeting])
+    """Return the column of each sample: the depth of the common ancestor, stops early, or right."""
+    meeting = tree.lowest_common_ancestor(truth, predicted)
+    stops_early = np.where(meeting == predicted, tree.n_levels, tree.depths[meeting])
     return np.where(meeting == truth, tree.n_levels + 1, stops_early)
 
 
 def _fold_rows(counts: FloatArray, names: list[str], max_rows: int) -> tuple[FloatArray, list[str]]:
-    """Put the sum of all first, leave out empty rows, and add up those without room."""
+    """Put the sum of all rows first, drop empty rows, and add up those beyond `max_rows`."""
     everything = counts.sum(axis=0)
     present = np.flatnonzero(counts.sum(axis=1) > 0)
     shown = present
@@ -285,10 +288,10 @@ def _fold_rows(counts: FloatArray, names: list[str], max_rows: int) -> tuple[Flo
     return np.stack(table), titles
 
 
-def _percent(share: float) -> str:
-    """Write a share in percent, never rounding something to nothing or to all."""
-    if 0 < share < 0.005:
+def _percent(fraction: float) -> str:
+    """Format a fraction in percent; 0 and 100 are exact."""
+    if 0 < fraction < 0.005:
         return "<1"
-    if 0.995 <= share < 1:
+    if 0.995 <= fraction < 1:
         return ">99"
-    return f"{100 * share:.0f}" if share > 0 else "·"
+    return f"{100 * fraction:.0f}" if fraction > 0 else "·"

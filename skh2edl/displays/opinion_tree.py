@@ -1,4 +1,4 @@
-"""One opinion drawn on the tree: where the belief of one sample went."""
+"""The opinion on one sample, drawn on the tree."""
 
 from __future__ import annotations
 
@@ -8,45 +8,47 @@ from typing import Any
 
 import numpy as np
 
+from ..decisions._opinions import check_opinion
+from ..images import image_source
 from ..opinions.hyper_opinion import HyperOpinion
 from ..utils.optional import import_optional
-from ._answers import check_opinion, opinions
 from ._folding import Row, fold
+from ._predictions import opinions
 from ._style import COLOURS, GREY, axes_or_new, shorten
 
-_FONT_SIZE = 8.5  # points, like all lengths below that are no inches
+_FONT_SIZE = 8.5  # in points, like all lengths below that are not in inches
 _INDENT = 15.0
 _MARGIN = 8.0
 _TEXT_GAP = 9.0
-_LARGEST_NODE = 160.0  # square points, for all mass on one node
+_LARGEST_NODE = 160.0  # in square points, for a mass of 1
 _LONGEST_TEXT = 44
 _ROW_INCHES = 0.24
 _IMAGE_INCHES = 1.7
 # Columns beside the tree: title and width in inches.
 _COLUMNS = {"mass": 1.25, "vacuity": 1.25, "belief – P – plausibility": 1.7}
 _GAP_INCHES = 0.15
-_SMALLEST_SCALE = 0.7  # of image and columns on axes that are too small
-_BOLD = 1.15  # width of bold letters over that of plain ones
+_SMALLEST_SCALE = 0.7  # of image and columns, on axes that are too small
+_BOLD = 1.15  # width of bold letters relative to plain ones
 
 
 class OpinionTreeDisplay:
     """The opinion on one sample, drawn on the taxonomy.
 
-    Make one with :meth:`from_estimator` or :meth:`from_predictions`. Every row is a node; unlikely
+    Make one with :meth:`from_estimator` or :meth:`from_predictions`. Every row is a node. Unlikely
     branches are folded into rows such as "23 other leaves" that keep their mass, so the masses of
     all rows add up to 1.
 
-    - *mass*: belief that came as far as this node and no further; the area of the disc too.
-    - *vacuity*: the share of belief that the decision at this node did not commit. It is no
-      probability of error, and with the standard prior not comparable between nodes with
+    - *mass*: belief that stops at this node; also shown by the area of the disc.
+    - *vacuity*: the fraction of belief that the decision at this node did not commit. It is not a
+      probability of error. With the standard prior it is not comparable between nodes with
       different numbers of children.
-    - *belief - P - plausibility*: a line from belief to plausibility of the node with a point
-      at its probability. It is no confidence interval.
+    - *belief - P - plausibility*: a line from the belief to the plausibility of the node, with a
+      point at its probability. It is not a confidence interval.
 
     Parameters
     ----------
     rows : list of Row
-        What to draw, parents before children.
+        The rows to draw, parents before children.
     image : ndarray of uint8 of shape (height, width, 3), default=None
         The image.
     label : str, default=None
@@ -57,11 +59,11 @@ class OpinionTreeDisplay:
     Attributes
     ----------
     ax_, figure_
-        Axes and figure. The axes only hold the place of those inside them.
+        Axes and figure. The axes are an empty frame around those below.
     tree_ax_, mass_ax_, vacuity_ax_, interval_ax_ : Axes
         The tree and the columns beside it.
     image_ax_ : Axes or None
-        The image.
+        The axes of the image.
     mass_bars_, vacuity_bars_ : BarContainer
         Bars of the columns, one for each row.
 
@@ -101,8 +103,8 @@ class OpinionTreeDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure that has room for all rows and names. On smaller
-            axes names are shortened.
+            Where to draw; None makes a figure that is large enough for all rows and names. On
+            smaller axes names are shortened.
 
         Returns
         -------
@@ -132,7 +134,7 @@ class OpinionTreeDisplay:
         self._draw_intervals(self.interval_ax_)
         return self
 
-    # Where things go -------------------------------------------------------------------------
+    # Layout ----------------------------------------------------------------------------------
 
     def _widths(self, texts: list[str], scale: float = 1.0) -> list[float]:
         """Return the width in inches of image (if any), tree and columns."""
@@ -151,9 +153,9 @@ class OpinionTreeDisplay:
         return not row.is_folded and self.label_node in row.nodes
 
     def _fit(self, texts: list[str], widths: list[float]) -> tuple[list[str], list[float]]:
-        """Shorten names until the picture fits into the axes that were given."""
+        """Shorten names until everything fits into the given axes."""
         if (engine := self.figure_.get_layout_engine()) is not None:
-            engine.execute(self.figure_)  # or the axes would not have their size yet
+            engine.execute(self.figure_)  # sets the size of the axes
         extent = self.ax_.get_window_extent()
         available = extent.width / self.figure_.dpi - _GAP_INCHES * (len(widths) - 1)
         length = max(map(len, texts))
@@ -164,7 +166,7 @@ class OpinionTreeDisplay:
         return texts, widths
 
     def _divide(self, widths: list[float]) -> list[tuple[float, float, float, float]]:
-        """Return the place of each part as a share of the axes."""
+        """Return the bounds of each part as fractions of the axes."""
         total = sum(widths) + _GAP_INCHES * (len(widths) - 1)
         starts = np.cumsum([0, *(width + _GAP_INCHES for width in widths[:-1])])
         return [
@@ -172,7 +174,7 @@ class OpinionTreeDisplay:
             for start, width in zip(starts, widths, strict=True)
         ]
 
-    # What is drawn there ---------------------------------------------------------------------
+    # Drawing ---------------------------------------------------------------------------------
 
     def _draw_image(self, place: tuple[float, float, float, float]) -> Any:
         ax = self.ax_.inset_axes(place)
@@ -185,7 +187,7 @@ class OpinionTreeDisplay:
         return ax
 
     def _band(self, ax: Any) -> None:
-        """Shade every second row, to lead the eye from a name to its numbers."""
+        """Shade every second row, which makes long rows easier to read."""
         for row in range(0, len(self.rows), 2):
             ax.axhspan(row - 0.5, row + 0.5, color="#F2F2F2", linewidth=0, zorder=0)
         ax.set_ylim(len(self.rows) - 0.5, -0.5)
@@ -238,11 +240,9 @@ class OpinionTreeDisplay:
         return ax
 
     def _draw_bars(self, ax: Any, values: Any, colour: str) -> Any:
-        # Folded rows stand for many nodes: paler.
-        shades = [1.0 if not row.is_folded else 0.5 for row in self.rows]
         bars = ax.barh(np.arange(len(values)), np.nan_to_num(values), height=0.62, color=colour)
-        for bar, shade in zip(bars, shades, strict=True):
-            bar.set_alpha(shade)
+        for bar, row in zip(bars, self.rows, strict=True):
+            bar.set_alpha(0.5 if row.is_folded else 1.0)
         for position, value in enumerate(values):
             if np.isfinite(value):
                 ax.text(
@@ -252,7 +252,7 @@ class OpinionTreeDisplay:
                     va="center_baseline",
                     fontsize=_FONT_SIZE - 1,
                 )
-        # Room for the number behind a bar of full length.
+        # Space for the number beside the longest bar.
         ax.set_xlim(0, 1.38)
         return bars
 
@@ -266,7 +266,7 @@ class OpinionTreeDisplay:
         ax.plot(middle, positions, "o", color="black", markersize=3.5, linestyle="none")
         ax.set_xlim(-0.04, 1.04)
 
-    # Where it comes from ---------------------------------------------------------------------
+    # Constructors ----------------------------------------------------------------------------
 
     @classmethod
     def from_estimator(
@@ -288,12 +288,12 @@ class OpinionTreeDisplay:
         estimator : object
             A fitted classifier with ``predict_hyper_opinion``.
         X : array-like
-            Samples, of which only one is read.
+            Samples; only one is read.
         index : int, default=0
-            Which one.
+            Position of the sample.
         image : "auto", array, PIL image, path or None, default="auto"
-            The image beside the tree. "auto" takes the sample where `X` holds images, and none
-            where it holds features.
+            The image beside the tree. "auto" shows the sample if `X` holds images, and nothing
+            if it holds features.
         label, min_probability, max_rows, ax
             As in :meth:`from_predictions`.
 
@@ -327,23 +327,23 @@ class OpinionTreeDisplay:
         max_rows: int = 30,
         ax: Any = None,
     ) -> OpinionTreeDisplay:
-        """Draw one of given opinions.
+        """Draw one of the given opinions.
 
         Parameters
         ----------
         opinion : HyperOpinion
             The opinions.
         index : int, default=0
-            Which one.
+            Position of the opinion.
         image : array, PIL image or path, default=None
             The image beside the tree; None draws none.
         label : label, default=None
-            The true label, leaf or ancestor: shown with a star, however unlikely it is.
+            The true label, leaf or ancestor. It is marked with a star and never folded.
         min_probability : float, default=0.03
-            Less likely nodes are folded together with their unlikely siblings, and with those
+            Less likely nodes are folded together with their unlikely siblings, and with siblings
             that are hardly likelier; 0 folds none.
         max_rows : int, default=30
-            Where there would be more rows, more is folded, the least likely first.
+            Largest number of rows; to stay within it, the least likely nodes are folded first.
         ax : matplotlib Axes, default=None
             Where to draw; None makes a figure.
 
@@ -353,32 +353,25 @@ class OpinionTreeDisplay:
         """
         if max_rows < 2:
             raise ValueError(
-                f"max_rows must be at least 2 (the root, and the rest), got {max_rows}."
+                f"max_rows must be at least 2 (the root and the rest), got {max_rows}."
             )
         tree = check_opinion(opinion).taxonomy
         node = None if label is None else int(tree.last_of_chain[tree.node(label)])
         rows = fold(
             opinion[int(index)], label=node, min_probability=min_probability, max_rows=max_rows
         )
-        pixels = None if image is None else _pixels(image)
+        if image is not None:
+            image = np.asarray(image_source([image]).read(0))
         text = None if label is None else str(tree.label(tree.node(label)))
-        return cls(rows, image=pixels, label=text, label_node=node).plot(ax)
+        return cls(rows, image=image, label=text, label_node=node).plot(ax)
 
 
 def _image_in(X: Any) -> Any:
-    """Return the image that X holds, None if it holds features."""
-    from ..images import image_source
-
+    """Return the first image in X, None if X holds features."""
     try:
         return image_source(X).read(0)
     except TypeError:
         return None
-
-
-def _pixels(image: Any) -> Any:
-    from ..images import image_source
-
-    return np.asarray(image_source([image]).read(0))
 
 
 def _node_start(row: Row) -> float:
@@ -390,15 +383,14 @@ def _text_start(row: Row) -> float:
 
 
 def _text_width(text: str) -> float:
-    """Return the width of a text in points, without a canvas to draw it on."""
+    """Return the width of a text in points; no canvas is needed."""
     return sum(map(_letter_width, text))
 
 
 @cache
 def _letter_width(letter: str) -> float:
     path = import_optional("matplotlib.textpath", extra="plots").TextPath
-    # Between two others, because the ink of a letter is narrower than its place. Two dollar signs
-    # would start a formula, but one is as wide as a letter S.
+    # Between two letters, to count the spacing. "S" for "$", which would start a formula.
     with_it, without = (
         path((0, 0), text, size=_FONT_SIZE).get_extents().width
         for text in (f"x{letter.replace('$', 'S')}x", "xx")
@@ -407,7 +399,7 @@ def _letter_width(letter: str) -> float:
 
 
 def _number(value: float) -> str:
-    """Write a share, never rounding something to nothing."""
+    """Format a number between 0 and 1; only an exact 0 is shown as 0."""
     if value < 0.005:
         return "<0.01" if value > 0 else "0"
     return f"{value:.2f}"

@@ -1,4 +1,4 @@
-"""Reliability diagram: whether answers are right as often as they say."""
+"""Reliability diagram: whether predictions are right as often as their probability says."""
 
 from __future__ import annotations
 
@@ -10,28 +10,19 @@ import numpy.typing as npt
 
 from ..metrics import ReliabilityCurve, level_adaptive_ece, level_ece, reliability_curve
 from ..taxonomy.taxonomy import Taxonomy
-from ._answers import name_of, probabilities, taxonomy_of
-from ._style import (
-    GREY,
-    add_legend,
-    axes_or_new,
-    chosen_depths,
-    line_options,
-    next_style,
-    shown_level,
-)
+from ._predictions import CurveDisplay
+from ._style import GREY, add_legend, axes_or_new, line_options, next_style, shown_level
 
 _LARGEST_POINT = 700.0  # square points, for a bin with all samples
 _SMALLEST_POINT = 10.0
 
 
-class ReliabilityDisplay:
+class ReliabilityDisplay(CurveDisplay):
     """Accuracy against confidence, one line for each level.
 
-    Make one with :meth:`from_estimator` or :meth:`from_predictions`. On the diagonal an answer
-    is right as often as its probability says; below it the answers are over-confident. The area
-    of a point is the share of the samples in its bin: small points are few samples and mean
-    little.
+    Make one with :meth:`from_estimator` or :meth:`from_predictions`. On the diagonal, predictions
+    are right as often as their probability says; below it they are over-confident. The area of a
+    point is the fraction of the samples in its bin: a small point rests on few samples.
 
     Parameters
     ----------
@@ -40,7 +31,7 @@ class ReliabilityDisplay:
     ece : mapping of str to float
         Calibration error of each level.
     name : str, default=None
-        Name of the model for the legend.
+        Name of the model in the legend.
 
     Attributes
     ----------
@@ -87,11 +78,11 @@ class ReliabilityDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure. Several models share axes.
+            Where to draw; None makes a figure. Several models can be drawn on the same axes.
         name : str, default=None
             Name for the legend; None takes that of the display.
         min_share : float, default=0.01
-            Bins with a smaller share of the samples are points without a line.
+            Bins with a smaller fraction of the samples are points without a line.
         **kwargs
             Passed on to ``Axes.plot`` for the lines.
 
@@ -107,7 +98,7 @@ class ReliabilityDisplay:
         self.lines_, self.points_ = [], []
         for level, curve in self.curves.items():
             filled = curve.share > 0
-            # A bin of a handful of samples is a point, but leads no line astray.
+            # The line skips bins of a few samples, which would only add noise.
             is_common = curve.share[filled] >= min_share
             style = line_options(next_style(self.ax_, marker=True), {"linewidth": 1.2, **kwargs})
             label = level if name is None else f"{name}, {level}"
@@ -116,7 +107,7 @@ class ReliabilityDisplay:
                 np.where(is_common, curve.accuracy[filled], np.nan),
                 **{"label": f"{label} (ECE {self.ece[level]:.3f})", **style, "markersize": 3},
             )
-            # The line keeps a small marker for the legend; the areas are drawn over it.
+            # The line has a small marker for the legend; the points are drawn over it.
             points = self.ax_.scatter(
                 curve.confidence[filled],
                 curve.accuracy[filled],
@@ -130,7 +121,7 @@ class ReliabilityDisplay:
             self.lines_.append(line)
             self.points_.append(points)
         self.ax_.set(
-            xlabel="confidence (probability of the answer)",
+            xlabel="confidence (probability of the prediction)",
             ylabel="accuracy",
             xlim=(-0.02, 1.02),
             ylim=(-0.02, 1.02),
@@ -138,57 +129,6 @@ class ReliabilityDisplay:
         )
         add_legend(self.ax_)
         return self
-
-    @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        *,
-        taxonomy: Taxonomy | None = None,
-        level: str | int | None = None,
-        n_bins: int = 15,
-        strategy: str = "uniform",
-        sample_weight: npt.ArrayLike | None = None,
-        name: str | None = None,
-        ax: Any = None,
-        **kwargs: Any,
-    ) -> ReliabilityDisplay:
-        """Draw the calibration of a fitted classifier.
-
-        Parameters
-        ----------
-        estimator : object
-            A fitted classifier with ``predict_proba`` whose classes are labels of the taxonomy.
-        X : array-like
-            Samples.
-        y : sequence of labels of shape (n_samples,)
-            True labels, leaves or ancestors.
-        taxonomy : Taxonomy, default=None
-            The tree; None takes the estimator's ``taxonomy_``.
-        level, n_bins, strategy, sample_weight, ax, **kwargs
-            As in :meth:`from_predictions`.
-        name : str, default=None
-            Name for the legend; None takes the estimator's class.
-
-        Returns
-        -------
-        display : ReliabilityDisplay
-        """
-        return cls.from_predictions(
-            y,
-            probabilities(estimator, X),
-            taxonomy_of(estimator, taxonomy),
-            level=level,
-            n_bins=n_bins,
-            strategy=strategy,
-            sample_weight=sample_weight,
-            classes=estimator.classes_,
-            name=name_of(estimator, name),
-            ax=ax,
-            **kwargs,
-        )
 
     @classmethod
     def from_predictions(
@@ -223,7 +163,7 @@ class ReliabilityDisplay:
         strategy : {"uniform", "quantile"}, default="uniform"
             Bins of equal width, or with equally many samples.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each sample; None weighs all the same.
+            Sample weights; None means equal weights.
         classes : sequence of labels, default=None
             Columns of `y_proba`; None means ``taxonomy.sorted_leaf_labels``.
         name : str, default=None
@@ -231,7 +171,7 @@ class ReliabilityDisplay:
         ax : matplotlib Axes, default=None
             Where to draw; None makes a figure.
         **kwargs
-            `min_share`, and what is passed on to ``Axes.plot`` for the lines.
+            `min_share`, and options of ``Axes.plot`` for the lines.
 
         Returns
         -------
@@ -240,13 +180,14 @@ class ReliabilityDisplay:
         error = level_ece if strategy == "uniform" else level_adaptive_ece
         options = {"n_bins": n_bins, "sample_weight": sample_weight, "classes": classes}
         curves, ece = {}, {}
-        for depth in chosen_depths(taxonomy, level):
+        depths = range(1, taxonomy.n_levels + 1)
+        for depth in depths if level is None else [taxonomy.level_index(level)]:
             title = shown_level(taxonomy, depth)
             curve = reliability_curve(
                 y_true, y_proba, taxonomy, depth, strategy=strategy, **options
             )
             curves[title] = curve
-            # An undefined curve has warned already.
+            # The curve has already warned if it is undefined.
             defined = np.isfinite(curve.share).all()
             ece[title] = error(y_true, y_proba, taxonomy, depth, **options) if defined else np.nan
         return cls(curves, ece, name=name).plot(ax, **kwargs)

@@ -1,4 +1,4 @@
-"""What is won by answering less: risk against coverage, accuracy against information."""
+"""Selective prediction: risk against coverage, and accuracy against information."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ..metrics import (
     risk_coverage_curve,
 )
 from ..taxonomy.taxonomy import Taxonomy
-from ._answers import name_of, probabilities, taxonomy_of
+from ._predictions import CurveDisplay
 from ._style import GREY, add_legend, axes_or_new, line_options, next_style, shown_level
 
 
-class RiskCoverageDisplay:
-    """Share of wrong answers when only the most confident samples are answered.
+class RiskCoverageDisplay(CurveDisplay):
+    """Fraction of wrong predictions among the most confident samples.
 
-    Make one with :meth:`from_estimator` or :meth:`from_predictions`; give the axes of the first,
-    ``ax=display.ax_``, to draw several models on them. The lower the line, the better the
-    confidence sorts right from wrong answers; at coverage 1 it ends at the error rate.
+    Make one with :meth:`from_estimator` or :meth:`from_predictions`; pass ``ax=display.ax_`` of the
+    first to draw several models on the same axes. The lower the line, the better the confidence
+    separates right from wrong predictions; at coverage 1 it ends at the error rate.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class RiskCoverageDisplay:
     level : str
         Name of the level for the axis.
     name : str, default=None
-        Name of the model for the legend.
+        Name of the model in the legend.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class RiskCoverageDisplay:
     line_ : Line2D
         The curve.
     chance_level_ : Line2D or None
-        The error rate, where it is drawn.
+        The error rate, if it is drawn.
 
     Examples
     --------
@@ -84,11 +84,11 @@ class RiskCoverageDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure. Several models share axes.
+            Where to draw; None makes a figure. Several models can be drawn on the same axes.
         name : str, default=None
             Name for the legend; None takes that of the display.
         plot_chance_level : bool, default=False
-            Whether to draw the error rate, which a confidence that knows nothing would keep.
+            Whether to draw the error rate, the risk of a random ranking.
         **kwargs
             Passed on to ``Axes.plot``.
 
@@ -100,7 +100,7 @@ class RiskCoverageDisplay:
         self.figure_ = self.ax_.figure
         style = line_options(next_style(self.ax_), kwargs)
         label = _label(self.name if name is None else name, f"area {self.area:.3f}")
-        # Up to each coverage the risk is that of all samples answered there, as in the area.
+        # A step function, as in the area.
         style = {"label": label, "drawstyle": "steps-pre", **style}
         (self.line_,) = self.ax_.plot(self.curve.coverage, self.curve.risk, **style)
         self.chance_level_ = None
@@ -109,64 +109,13 @@ class RiskCoverageDisplay:
                 self.curve.risk[-1], color=GREY, linestyle=":", linewidth=1, label="error rate"
             )
         self.ax_.set(
-            xlabel="coverage (share of samples answered)",
-            ylabel=f"risk (share of wrong answers, {self.level})",
+            xlabel="coverage (fraction of samples kept)",
+            ylabel=f"risk (fraction of wrong predictions, {self.level})",
             xlim=(-0.02, 1.02),
         )
         self.ax_.set_ylim(bottom=0)
         add_legend(self.ax_)
         return self
-
-    @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        *,
-        taxonomy: Taxonomy | None = None,
-        level: str | int = "leaf",
-        confidence: npt.ArrayLike | None = None,
-        sample_weight: npt.ArrayLike | None = None,
-        name: str | None = None,
-        ax: Any = None,
-        plot_chance_level: bool = False,
-        **kwargs: Any,
-    ) -> RiskCoverageDisplay:
-        """Draw the curve of a fitted classifier.
-
-        Parameters
-        ----------
-        estimator : object
-            A fitted classifier with ``predict_proba`` whose classes are labels of the taxonomy.
-        X : array-like
-            Samples.
-        y : sequence of labels of shape (n_samples,)
-            True labels, leaves or ancestors.
-        taxonomy : Taxonomy, default=None
-            The tree; None takes the estimator's ``taxonomy_``.
-        level, confidence, sample_weight, ax, plot_chance_level, **kwargs
-            As in :meth:`from_predictions`.
-        name : str, default=None
-            Name for the legend; None takes the estimator's class.
-
-        Returns
-        -------
-        display : RiskCoverageDisplay
-        """
-        return cls.from_predictions(
-            y,
-            probabilities(estimator, X),
-            taxonomy_of(estimator, taxonomy),
-            level=level,
-            confidence=confidence,
-            sample_weight=sample_weight,
-            classes=estimator.classes_,
-            name=name_of(estimator, name),
-            ax=ax,
-            plot_chance_level=plot_chance_level,
-            **kwargs,
-        )
 
     @classmethod
     def from_predictions(
@@ -198,9 +147,9 @@ class RiskCoverageDisplay:
             Name or depth of the level.
         confidence : array-like of shape (n_samples,), default=None
             What ranks the samples, such as ``-opinion.nonspecificity``; None takes the
-            probability of the answer.
+            probability of the prediction.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each sample; None weighs all the same.
+            Sample weights; None means equal weights.
         classes : sequence of labels, default=None
             Columns of `y_proba`; None means ``taxonomy.sorted_leaf_labels``.
         name : str, default=None
@@ -223,7 +172,7 @@ class RiskCoverageDisplay:
             "classes": classes,
         }
         curve = risk_coverage_curve(y_true, y_proba, taxonomy, **options)
-        # An empty curve has warned already.
+        # The curve has already warned if it is empty.
         defined = curve.coverage.size > 0
         area = risk_coverage_area(y_true, y_proba, taxonomy, **options) if defined else float("nan")
         title = shown_level(taxonomy, taxonomy.level_index(level))
@@ -231,13 +180,13 @@ class RiskCoverageDisplay:
         return display.plot(ax, plot_chance_level=plot_chance_level, **kwargs)
 
 
-class OperatingCurveDisplay:
-    """Accuracy against information as answers climb the tree until they are likely enough.
+class OperatingCurveDisplay(CurveDisplay):
+    """Accuracy against information as the probability required of a node varies.
 
-    Make one with :meth:`from_estimator` or :meth:`from_predictions`; give the axes of the first,
-    ``ax=display.ax_``, to draw several models on them. At the left every answer is the root:
-    always right, and worthless. Towards the right the answers become more specific; the point at
-    the end is the classifier that always names a leaf. The higher the line, the better.
+    Make one with :meth:`from_estimator` or :meth:`from_predictions`; pass ``ax=display.ax_`` of the
+    first to draw several models on the same axes. At the left every prediction is the root, which
+    is always right and says nothing. Towards the right predictions become more specific; at the
+    last point all are leaves. The higher the line, the better.
 
     Parameters
     ----------
@@ -246,7 +195,7 @@ class OperatingCurveDisplay:
     area : float
         Area under it.
     name : str, default=None
-        Name of the model for the legend.
+        Name of the model in the legend.
 
     Attributes
     ----------
@@ -280,7 +229,7 @@ class OperatingCurveDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure. Several models share axes.
+            Where to draw; None makes a figure. Several models can be drawn on the same axes.
         name : str, default=None
             Name for the legend; None takes that of the display.
         **kwargs
@@ -294,62 +243,17 @@ class OperatingCurveDisplay:
         self.figure_ = self.ax_.figure
         style = line_options(next_style(self.ax_), kwargs)
         label = _label(self.name if name is None else name, f"area {self.area:.3f}")
-        # The marker at the last point: always a leaf.
+        # A marker at the last point, where all predictions are leaves.
         style = {"label": label, "marker": "o", "markersize": 5, "markevery": [-1], **style}
         (self.line_,) = self.ax_.plot(self.curve.information, self.curve.accuracy, **style)
         self.ax_.set(
             xlabel="information (0 root, 1 the label itself)",
-            ylabel="accuracy (answers that do not contradict the label)",
+            ylabel="accuracy (predictions that do not contradict the label)",
             xlim=(-0.02, 1.02),
         )
         self.ax_.set_ylim(0, 1.02)
         add_legend(self.ax_)
         return self
-
-    @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        *,
-        taxonomy: Taxonomy | None = None,
-        sample_weight: npt.ArrayLike | None = None,
-        name: str | None = None,
-        ax: Any = None,
-        **kwargs: Any,
-    ) -> OperatingCurveDisplay:
-        """Draw the curve of a fitted classifier.
-
-        Parameters
-        ----------
-        estimator : object
-            A fitted classifier with ``predict_proba`` whose classes are labels of the taxonomy.
-        X : array-like
-            Samples.
-        y : sequence of labels of shape (n_samples,)
-            True labels, leaves or ancestors.
-        taxonomy : Taxonomy, default=None
-            The tree; None takes the estimator's ``taxonomy_``.
-        sample_weight, ax, **kwargs
-            As in :meth:`from_predictions`.
-        name : str, default=None
-            Name for the legend; None takes the estimator's class.
-
-        Returns
-        -------
-        display : OperatingCurveDisplay
-        """
-        return cls.from_predictions(
-            y,
-            probabilities(estimator, X),
-            taxonomy_of(estimator, taxonomy),
-            sample_weight=sample_weight,
-            classes=estimator.classes_,
-            name=name_of(estimator, name),
-            ax=ax,
-            **kwargs,
-        )
 
     @classmethod
     def from_predictions(
@@ -375,7 +279,7 @@ class OperatingCurveDisplay:
         taxonomy : Taxonomy
             The tree.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each sample; None weighs all the same.
+            Sample weights; None means equal weights.
         classes : sequence of labels, default=None
             Columns of `y_proba`; None means ``taxonomy.sorted_leaf_labels``.
         name : str, default=None
@@ -391,7 +295,7 @@ class OperatingCurveDisplay:
         """
         options = {"sample_weight": sample_weight, "classes": classes}
         curve = operating_curve(y_true, y_proba, taxonomy, **options)
-        # An empty curve has warned already.
+        # The curve has already warned if it is empty.
         defined = curve.threshold.size > 0
         area = operating_area(y_true, y_proba, taxonomy, **options) if defined else float("nan")
         return cls(curve, area, name=name).plot(ax, **kwargs)

@@ -1,4 +1,4 @@
-"""Batch inference: the same answers as predict, in parts that are written once."""
+"""Batch inference: the same predictions as predict, in parts that are written once."""
 
 import importlib.util
 import json
@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 
 from skh2edl import FlatCEClassifier, H2EDLClassifier, HedgedClassifier, Taxonomy
-from skh2edl.batch import predict_folder, predict_table
-from skh2edl.batch import prediction as batch
+from skh2edl.batch import job, predict_folder, predict_table
 
 parquet = pytest.importorskip("pyarrow.parquet")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -112,28 +111,29 @@ def test_a_part_whose_images_are_all_bad_has_the_same_columns(model, folder, tmp
 
 def test_a_second_call_computes_only_what_is_missing(model, folder, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    answer, asked = batch._answer, []
+    write_part, asked, failing = job.write_part, [], {1}
 
-    def full_disk_at_the_second(work, files):
-        asked.append(len(files))
-        if len(asked) == 3:  # the first part was asked twice, for its bad image
+    def write_some(work, number, paths):
+        asked.append(number)
+        if number in failing:
             raise OSError(28, "No space left on device")
-        return answer(work, files)
+        write_part(work, number, paths)
 
-    monkeypatch.setattr(batch, "_answer", full_disk_at_the_second)
+    monkeypatch.setattr(job, "write_part", write_some)
     with pytest.raises(OSError, match="No space left"):
         predict_folder(model, folder, out, partition_size=3)
     assert parts(out) == ["part-00000.parquet"]
     first = (out / "part-00000.parquet").stat().st_mtime_ns
-    asked[:] = [0] * 10
+    assert asked == [0, 1]
+    failing.clear()
     report = predict_folder(model, folder, out, partition_size=3)
-    assert asked[10:] == [3, 1]
+    assert asked[2:] == [1, 2]
     assert (report.n_parts, report.n_parts_before, report.n_unreadable) == (3, 1, 1)
     assert (out / "part-00000.parquet").stat().st_mtime_ns == first
     assert sorted(path.name for path in out.iterdir()) == ["job.json", *parts(out)]
 
 
-def test_the_answers_of_another_call_are_refused(model, folder, tmp_path):
+def test_the_predictions_of_another_call_are_refused(model, folder, tmp_path):
     out = tmp_path / "out"
     predict_folder(model, folder, out, partition_size=3)
     other = FlatCEClassifier(TREE, random_state=0, **TINY).fit(pixels(24), list(TREE.leaves) * 6)
@@ -160,7 +160,7 @@ def test_a_saved_model_is_the_same_job(model, folder, tmp_path):
     assert report.n_parts_before == 3
 
 
-def test_hedged_answers_stand_beside_without_a_second_look(model, folder, tmp_path, monkeypatch):
+def test_hedged_predictions_do_not_read_images_again(model, folder, tmp_path, monkeypatch):
     from sklearn.frozen import FrozenEstimator
 
     hedged = HedgedClassifier(FrozenEstimator(model), target_accuracy=0.5)
@@ -261,14 +261,14 @@ def test_a_failed_partition_is_named_and_the_others_are_written(
     model, folder, tmp_path, monkeypatch
 ):
     distributed = pytest.importorskip("distributed")
-    write_part = batch._write_part
+    write_part = job.write_part
 
     def fail_once(work, number, paths):
         if number == 1:
             raise OSError(28, "No space left on device")
         write_part(work, number, paths)
 
-    monkeypatch.setattr(batch, "_write_part", fail_once)
+    monkeypatch.setattr(job, "write_part", fail_once)
     with (
         distributed.LocalCluster(
             n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"

@@ -230,7 +230,7 @@ def test_entries_must_match_the_images(zoo):
             LabelledImages(**fields)
 
 
-def test_a_new_split_holds_groups_together_and_meets_its_shares():
+def test_a_new_split_holds_groups_together_and_meets_its_fractions():
     n = 6000
     record = LabelledImages(
         name="many",
@@ -243,7 +243,7 @@ def test_a_new_split_holds_groups_together_and_meets_its_shares():
     )
     new = record.resplit(val=0.1, test=0.3)
     assert len(set(zip(new.groups.tolist(), new.split.tolist(), strict=True))) == n // 2
-    # Three standard deviations of a binomial share of 3000 groups are 0.025 at most.
+    # Three standard deviations of a binomial fraction of 3000 groups are 0.025 at most.
     assert new.counts["val"] / n == pytest.approx(0.1, abs=0.025)
     assert new.counts["test"] / n == pytest.approx(0.3, abs=0.025)
     half = record.select(np.arange(0, n, 2)).resplit(val=0.1, test=0.3)
@@ -300,7 +300,7 @@ def test_coarsening_all_or_nothing():
     ("change", "message"),
     [
         ({"fraction": 1.5}, "fraction must be between 0 and 1, got 1.5"),
-        ({"ids": ["a"]}, "labels and ids must be equally many, got 2 and 1"),
+        ({"ids": ["a"]}, "labels and ids must have the same length, got 2 and 1"),
         ({"level": "genus"}, "no level 'genus'"),
         ({"labels": ["lion", "unicorn"]}, "unicorn"),
     ],

@@ -415,7 +415,7 @@ def change(rows, **values):
             r"train\.csv, line 2: expected a malignancy .*'unsure'",
         ),
         (change(DERM, main_class_1=" "), r"line 2: expected a value in .*\['main_class_1'\]"),
-        (change(DERM, label="bcc"), r"the label 'bcc' stands for both .*'compound'.*'k'"),
+        (change(DERM, label="bcc"), r"the label 'bcc' lies under both .*'compound'.*'k'"),
         (change(DERM, image_id="ISIC_3"), r"ids must be unique, .* \['ISIC_3'\]"),
         (
             {**DERM, "test": [{"image_id": "1", "label": "acb"}]},
@@ -533,7 +533,7 @@ def test_groceries_reproduce_the_published_counts(assets):
         (
             "val.txt",
             "val/Packages/Banana/Apple/c.jpg, 0, 0\n",
-            r"'Pink-Lady' has images under both",
+            r"'Pink-Lady'\) lies under both 'Fruit' and 'Packages'",
         ),
         ("classes.csv", "Class Name (str)\nBanana\n", r"classes\.csv must have the column\(s\)"),
         ("classes.csv", "", r"classes\.csv must have the column\(s\)"),

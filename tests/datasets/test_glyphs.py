@@ -1,4 +1,4 @@
-"""make_glyphs: what it draws, where it puts the doubt, and that a seed fixes all of it."""
+"""make_glyphs: what it draws, where the uncertainty lies, and that a seed fixes all of it."""
 
 import sys
 import unicodedata
@@ -109,7 +109,7 @@ def test_lookalikes_count_only_the_scripts_that_are_drawn():
     assert four.info["lookalikes"][four.info["character"] == "Я"][0] == 0
 
 
-def test_lookalikes_put_the_doubt_at_the_root():
+def test_lookalikes_put_the_uncertainty_at_the_root():
     # One shape in m scripts leaves a script's name to chance: right once in m, whatever the means.
     alike = make_glyphs(3000, lookalike_fraction=1.0, **CLEAN, random_state=0)
     chance = 1 / (1 + alike.subset("test").info["lookalikes"])
@@ -157,7 +157,7 @@ def test_noise_has_the_standard_deviation_asked_for():
     assert np.std((loud - quiet)[middle]) == pytest.approx(0.05 * 255, rel=0.05)
 
 
-def test_occlusion_covers_the_share_asked_for():
+def test_occlusion_covers_the_fraction_asked_for():
     bare = make_glyphs(400, **CLEAN, random_state=0).images.astype(int)
     covered = make_glyphs(400, **{**CLEAN, "occlusion": 0.25}, random_state=0).images.astype(int)
     # A patch as grey as the paper hides some of its own pixels, so a few images count short.
@@ -191,7 +191,7 @@ def test_a_ghost_adds_ink_in_proportion():
     assert make_glyphs(3, random_state=0).info["ghost_character"].tolist() == ["", "", ""]
 
 
-def test_views_of_a_subject_share_character_font_and_split_but_not_pixels():
+def test_views_of_a_subject_have_the_same_character_font_and_split_but_not_pixels():
     data = make_glyphs(61, n_views=3, random_state=0)
     assert len(np.unique(data.groups)) == 21
     for key in (data.labels, data.info["font"], data.split):

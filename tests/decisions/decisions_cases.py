@@ -51,8 +51,8 @@ def population(n_samples, sharpness=1.0, seed=0, tree=TREE):
     for node in tree.branching_nodes.tolist():
         first, n_children = tree.first_child[node], tree.n_children[node]
         concentration = 0.25 if tree.depths[node] == 0 else 0.7
-        shares = rng.dirichlet([concentration] * n_children, size=n_samples)
-        probability[:, first : first + n_children] = shares
+        conditional = rng.dirichlet([concentration] * n_children, size=n_samples)
+        probability[:, first : first + n_children] = conditional
     for node in range(1, tree.n_nodes):
         probability[:, node] *= probability[:, tree.parents[node]]
     true = np.maximum(probability[:, tree.leaf_nodes], 1e-300)

@@ -1,4 +1,4 @@
-"""Conformal sets cover as promised, and are what a loop over leaves and nodes finds."""
+"""Conformal sets have the guaranteed coverage, and are what a loop over leaves and nodes finds."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skh2edl import ConformalTreeClassifier
 from skh2edl.decisions._ladders import Ladder, covers, last_rung, thresholds_needed
 from skh2edl.decisions._quantile import conformal_quantile
-from skh2edl.decisions.conformal import leaf_scores, rival_ladder, write_as_nodes
+from skh2edl.decisions.conformal import leaf_scores, outside_ladder, write_as_nodes
 
 SHARPNESS = {"calibrated": 1.0, "over-confident": 4.0, "under-confident": 0.3}
 TOLD = FrozenEstimator(Told(TREE).fit(None))
@@ -28,15 +28,15 @@ def conformal(stated, truth, alpha=0.1, **parameters):
 
 @parametrize_with_checks([ConformalTreeClassifier(LogisticRegression(), alpha=0.9)])
 def test_all_of_scikit_learns_checks(estimator, check):
-    # A promise that leaves keep: the root's name cannot be compared with classes that are numbers.
+    # So lax that the root is never predicted: its name cannot be compared with numeric classes.
     check(estimator)
 
 
-# The promise ---------------------------------------------------------------------------------
+# The guarantee -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_calibration", [50, 500, 5000])
-def test_over_a_thousand_splits_the_sets_miss_the_truth_as_seldom_as_promised(n_calibration):
+def test_over_a_thousand_splits_the_sets_have_their_coverage(n_calibration):
     alpha, n_splits, n_test = 0.1, 1000, 300
     cases = []
     for number, sharpness in enumerate(SHARPNESS.values()):
@@ -44,7 +44,7 @@ def test_over_a_thousand_splits_the_sets_miss_the_truth_as_seldom_as_promised(n_
         for kind in ("probability", "cumulative"):
             scores = leaf_scores(stated, kind, TREE)
             of_truth = scores[np.arange(len(truth)), TREE.leaf_start[truth]]
-            ladder = rival_ladder(stated, scores, TREE)
+            ladder = outside_ladder(stated, scores, TREE)
             cases.append((of_truth, ladder, truth, thresholds_needed(ladder, truth, TREE)))
     rng = np.random.default_rng(n_calibration)
     sets_miss = np.zeros((n_splits, len(cases)))
@@ -58,8 +58,8 @@ def test_over_a_thousand_splits_the_sets_miss_the_truth_as_seldom_as_promised(n_
             sets_miss[split, number] = np.mean(of_truth[new] > largest)
             nodes, scores = ladder.nodes[new], ladder.scores[new]
             threshold = conformal_quantile(needed[held], 1 - alpha, ones)
-            answers = nodes[np.arange(n_test), last_rung(Ladder(nodes, scores), threshold)]
-            nodes_miss[split, number] = 1 - covers(answers, truth[new], TREE).mean()
+            predictions = nodes[np.arange(n_test), last_rung(Ladder(nodes, scores), threshold)]
+            nodes_miss[split, number] = 1 - covers(predictions, truth[new], TREE).mean()
     rank = np.ceil((n_calibration + 1) * (1 - alpha) - 1e-9)
     spread = betabinom(n_test, n_calibration + 1 - rank, rank).std() / n_test
     error = 4 * spread / np.sqrt(n_splits)
@@ -68,7 +68,7 @@ def test_over_a_thousand_splits_the_sets_miss_the_truth_as_seldom_as_promised(n_
         assert missed.mean(axis=0).min() >= alpha - 1 / (n_calibration + 1) - error
 
 
-def test_every_class_is_covered_as_promised():
+def test_every_class_has_its_coverage():
     stated, truth = population(6000, 1.0, seed=3)
     rng, n_splits, n_held, alpha = np.random.default_rng(0), 60, 1500, 0.1
     missed, plain_missed, counted = np.zeros(9), np.zeros(9), np.zeros(9)
@@ -168,7 +168,7 @@ def test_the_single_node_is_the_smallest_over_a_set_of_its_own():
         assert TREE.last_of_chain[common] == TREE.last_of_chain[node]
 
 
-def test_with_a_promise_for_each_class_the_node_is_over_the_set():
+def test_with_a_guarantee_for_each_class_the_node_is_over_the_set():
     stated, truth = population(900, 1.5)
     clf = conformal(stated, truth, conditional_on="order")
     assert clf.threshold_.shape == (3,)
@@ -191,10 +191,10 @@ def test_labels_above_the_classes_belong_to_none_of_them():
     np.testing.assert_array_equal(conformal(stated, labels, **options).threshold_, known.threshold_)
 
 
-def test_pooled_classes_have_an_approximate_promise():
+def test_pooled_classes_have_an_approximate_guarantee():
     stated, truth = population(150)
     pooled = conformal(stated, truth, conditional_on="leaf", small_classes="pool", alpha=0.06)
-    assert max(map(len, pooled.classes_of_promise_)) > 1
+    assert max(map(len, pooled.conditional_classes_)) > 1
     assert pooled.guarantee_ == "approximate"
     options = {"conditional_on": "order", "small_classes": "pool"}
     assert conformal(stated, truth, **options).guarantee_ == "exact"
@@ -233,11 +233,11 @@ def test_a_forest_is_cross_validated_and_scored_by_coverage():
 
 def test_what_cannot_be_covered_is_refused():
     stated, truth = population(8)
-    message = r"promise of 0.9 needs at least 9 calibration .* got 8: .*or raise alpha"
+    message = r"guarantee of 0.9 needs at least 9 calibration .* got 8: .*or raise alpha"
     with pytest.raises(ValueError, match=message):
         conformal(stated, truth)
     stated, truth = population(60)
-    with pytest.raises(ValueError, match=r"each part needs at least 9 .* share a promise"):
+    with pytest.raises(ValueError, match=r"each part needs at least 9 .* or pool the small ones"):
         conformal(stated, truth, conditional_on="leaf")
     with pytest.raises(ValueError, match=r"'alpha' parameter of .* Got 0 instead"):
         conformal(stated, truth, alpha=0)

@@ -1,4 +1,4 @@
-"""The cheapest answer, by exhaustive search over answers and truths."""
+"""The cheapest prediction, by exhaustive search over predictions and truths."""
 
 import math
 
@@ -38,8 +38,8 @@ def ancestors(tree, node):
     return found
 
 
-def cost_by_hand(tree, name, answer, leaf):
-    meeting = next(node for node in ancestors(tree, answer) if node in ancestors(tree, leaf))
+def cost_by_hand(tree, name, predicted, leaf):
+    meeting = next(node for node in ancestors(tree, predicted) if node in ancestors(tree, leaf))
     size = tree.leaf_stop - tree.leaf_start
     if name == "lca_height":
         return max(
@@ -48,12 +48,12 @@ def cost_by_hand(tree, name, answer, leaf):
             if meeting in ancestors(tree, int(other))
         )
     if name == "distance":
-        depth = {node: len(ancestors(tree, node)) for node in (answer, leaf, meeting)}
-        return depth[answer] + depth[leaf] - 2 * depth[meeting]
-    holds = answer in ancestors(tree, leaf)
+        depth = {node: len(ancestors(tree, node)) for node in (predicted, leaf, meeting)}
+        return depth[predicted] + depth[leaf] - 2 * depth[meeting]
+    holds = predicted in ancestors(tree, leaf)
     if name == "zero_one":
         return float(not holds)
-    given = math.log(tree.n_leaves / size[answer]) / math.log(tree.n_leaves)
+    given = math.log(tree.n_leaves / size[predicted]) / math.log(tree.n_leaves)
     return 1 - given if holds else 1.0
 
 
@@ -63,7 +63,7 @@ def cost_by_hand(tree, name, answer, leaf):
     st.sampled_from(["lca_height", "distance", "zero_one", "information"]),
     st.sampled_from(["leaves", "nodes"]),
 )
-def test_no_answer_is_expected_to_cost_less(case, name, answers):
+def test_no_prediction_is_expected_to_cost_less(case, name, answers):
     tree, leaves = case
     clf = told(tree, name, answers=answers)
     nodes = tree.leaf_nodes.tolist() if answers == "leaves" else list(range(tree.n_nodes))
@@ -98,14 +98,14 @@ def test_a_frame_and_a_function_say_the_same_as_an_array():
     rng = np.random.default_rng(1)
     names = TREE.labels(np.arange(TREE.n_nodes))
     array = rng.random((TREE.n_nodes, 9))
-    # a2 and its only child s are one answer with one name.
+    # a2 and its only child s are one prediction with one name.
     array[TREE.node(("a", "a2"))] = array[TREE.node("s")]
     frame = pd.DataFrame(array, index=names, columns=TREE.sorted_leaf_labels)
     stated, _ = population(60)
     plain = told(TREE, array, answers="nodes").predict(stated)
     shuffled = frame.iloc[rng.permutation(TREE.n_nodes), rng.permutation(9)]
     np.testing.assert_array_equal(told(TREE, shuffled, answers="nodes").predict(stated), plain)
-    function = told(TREE, lambda answer, truth: frame.loc[answer, truth], answers="nodes")
+    function = told(TREE, lambda predicted, truth: frame.loc[predicted, truth], answers="nodes")
     np.testing.assert_array_equal(function.predict(stated), plain)
     assert len(set(plain)) > 3
 
@@ -113,8 +113,8 @@ def test_a_frame_and_a_function_say_the_same_as_an_array():
 def test_pairs_name_single_costs_and_later_ones_go_first():
     clf = told(TREE, {("a", "b"): 7, ("p", "t"): 9, ("c", "c"): 0.5}, answers="nodes")
 
-    def cost(answer, truth):
-        return clf.cost_matrix_[TREE.node(answer), clf.classes_.tolist().index(truth)]
+    def cost(predicted, truth):
+        return clf.cost_matrix_[TREE.node(predicted), clf.classes_.tolist().index(truth)]
 
     assert cost("a", "u") == cost("a1", "w") == cost("p", "u") == 7
     assert cost("p", "t") == 9
@@ -147,21 +147,21 @@ def test_crm_makes_milder_mistakes_than_the_likeliest_leaf():
     labels = TREE.labels(truth)
     likeliest = Told(TREE).fit(None).predict(stated)
     clf = told(TREE)
-    answers = clf.predict(stated)
-    assert hierarchical_distance(labels, answers, TREE) < hierarchical_distance(
+    predictions = clf.predict(stated)
+    assert hierarchical_distance(labels, predictions, TREE) < hierarchical_distance(
         labels, likeliest, TREE
     )
-    assert mistake_severity(labels, answers, TREE) < mistake_severity(labels, likeliest, TREE)
-    heights = -np.mean(TREE.heights[TREE.lowest_common_ancestor(TREE.resolve(answers), truth)])
+    assert mistake_severity(labels, predictions, TREE) < mistake_severity(labels, likeliest, TREE)
+    heights = -np.mean(TREE.heights[TREE.lowest_common_ancestor(TREE.resolve(predictions), truth)])
     assert clf.score(stated, labels) == pytest.approx(heights)
 
 
-def test_inner_nodes_are_answered_where_information_is_at_stake():
+def test_inner_nodes_are_predicted_where_information_counts():
     stated, _ = population(300)
-    answers = told(TREE, "information", answers="nodes").predict(stated)
-    assert set(answers) & {"a", "b", "a1", "b1", "b2"}
-    assert "a2" not in answers  # its only child says more
-    assert "s" in answers
+    predictions = told(TREE, "information", answers="nodes").predict(stated)
+    assert set(predictions) & {"a", "b", "a1", "b1", "b2"}
+    assert "a2" not in predictions  # its only child says more
+    assert "s" in predictions
     assert set(told(TREE, "lca_height", answers="nodes").predict(stated)) <= set(TREE.leaves)
 
 
@@ -180,7 +180,7 @@ def test_it_wraps_forests_opinions_and_is_cloned():
 
 
 @pytest.mark.parametrize("unit", [1e-15, 1e-6, 1e9])
-def test_the_unit_of_the_costs_changes_no_answer(unit):
+def test_the_unit_of_the_costs_changes_no_prediction(unit):
     costs = np.random.default_rng(0).random((9, 9))
     stated, _ = population(100)
     expected = told(TREE, costs).predict(stated)
@@ -199,9 +199,9 @@ def test_labels_above_the_leaves_have_no_cost():
 def test_costs_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"cost must have shape \(9, 9\), .* got \(2, 2\)"):
         told(TREE, np.eye(2))
-    with pytest.raises(ValueError, match=r"must be finite, got nan for answering 'p' where 'q' is"):
-        told(TREE, lambda answer, truth: np.nan if (answer, truth) == ("p", "q") else 1)
-    with pytest.raises(ValueError, match=r"pair of labels, \(answer, truth\), got 'p'"):
+    with pytest.raises(ValueError, match="finite, got nan for predicting 'p' where 'q' is"):
+        told(TREE, lambda predicted, truth: np.nan if (predicted, truth) == ("p", "q") else 1)
+    with pytest.raises(ValueError, match=r"pair of labels, \(prediction, truth\), got 'p'"):
         told(TREE, {"p": 3})
     with pytest.raises(ValueError, match=r"are not in the taxonomy, first \['newt'\]"):
         told(TREE, {("newt", "p"): 3})

@@ -1,4 +1,4 @@
-"""Hedged answers keep their promise, and say what a loop over nodes would say."""
+"""Hedged predictions keep their accuracy, and are what a loop over nodes would find."""
 
 import pickle
 import re
@@ -40,7 +40,6 @@ FAMILY = {"lynx": "cat", "puma": "cat", "fox": "dog", "jackal": "dog", "wolf": "
 ANIMALS = Taxonomy.from_paths(
     [(family, leaf) for leaf, family in FAMILY.items()], level_names=("family", "kind")
 )
-ANCESTOR_OF = {"lynx": "cat", "puma": "cat", "fox": "dog", "wolf": "dog"}
 SHARPNESS = {"calibrated": 1.0, "over-confident": 4.0, "under-confident": 0.3}
 TOLD = FrozenEstimator(Told(TREE).fit(None))
 
@@ -61,11 +60,11 @@ def hedged(stated, truth, **parameters):
 
 @parametrize_with_checks([HedgedClassifier(LogisticRegression(), target_accuracy=0.1)])
 def test_all_of_scikit_learns_checks(estimator, check):
-    # A promise that leaves keep: the root's name cannot be compared with classes that are numbers.
+    # So lax that the root is never predicted: its name cannot be compared with numeric classes.
     check(estimator)
 
 
-# The promise ---------------------------------------------------------------------------------
+# The guarantee -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_calibration", [50, 500, 5000])
@@ -86,31 +85,31 @@ def test_over_a_thousand_splits_the_error_stays_at_its_target(n_calibration):
         for number, (_, ladder, truth, needed) in enumerate(cases):
             threshold = conformal_quantile(needed[held], target, ones)
             nodes, scores = ladder.nodes[new], ladder.scores[new]
-            answers = nodes[np.arange(n_test), last_rung(Ladder(nodes, scores), threshold)]
-            wrong[split, number] = 1 - covers(answers, truth[new], TREE).mean()
-    # Without ties the number of wrong answers in a split is beta-binomial.
+            predictions = nodes[np.arange(n_test), last_rung(Ladder(nodes, scores), threshold)]
+            wrong[split, number] = 1 - covers(predictions, truth[new], TREE).mean()
+    # Without ties the number of wrong predictions in a split is beta-binomial.
     rank = np.ceil((n_calibration + 1) * target - 1e-9)
     spread = betabinom(n_test, n_calibration + 1 - rank, rank).std() / n_test
     error = 4 * spread / np.sqrt(n_splits)
     means = wrong.mean(axis=0)
     assert means.max() <= 1 - target + error
-    # And no more careful than that, where there is one way to be wrong.
+    # And no more careful than that, where all candidates lie on one path.
     climbing = [mean for mean, (rule, *_) in zip(means, cases, strict=True) if rule == "climb"]
     assert min(climbing) >= 1 - target - 1 / (n_calibration + 1) - error
 
 
-def test_a_threshold_set_by_hand_keeps_no_promise():
+def test_a_threshold_set_by_hand_guarantees_nothing():
     stated, truth = population(20_000, SHARPNESS["over-confident"])
     ladder = make_ladder("climb", stated, TREE)
     for by_hand in (0.65, 0.8):
-        answers = ladder.nodes[np.arange(len(truth)), last_rung(ladder, by_hand)]
-        assert 1 - covers(answers, truth, TREE).mean() > 0.2
-    answers = hedged(stated[:5000], truth[:5000], target_accuracy=0.9).predict(stated[5000:])
-    wrong = 1 - covers(TREE.resolve(answers), truth[5000:], TREE).mean()
+        predictions = ladder.nodes[np.arange(len(truth)), last_rung(ladder, by_hand)]
+        assert 1 - covers(predictions, truth, TREE).mean() > 0.2
+    predictions = hedged(stated[:5000], truth[:5000], target_accuracy=0.9).predict(stated[5000:])
+    wrong = 1 - covers(TREE.resolve(predictions), truth[5000:], TREE).mean()
     assert wrong == pytest.approx(0.1, abs=4 * np.sqrt(0.1 * 0.9 * (1 / 5000 + 1 / 15_000)))
 
 
-def test_every_level_keeps_its_own_promise():
+def test_every_level_keeps_its_own_target():
     targets = {"order": 0.97, "family": 0.9, "species": 0.8}
     stated, truth = population(1500, SHARPNESS["over-confident"], seed=5)
     rng, n_splits, n_held = np.random.default_rng(0), 80, 500
@@ -119,9 +118,9 @@ def test_every_level_keeps_its_own_promise():
         order = rng.permutation(len(truth))
         held, new = order[:n_held], order[n_held:]
         clf = hedged(stated[held], truth[held], target_accuracy=targets)
-        answers = TREE.resolve(clf.predict(stated[new]))
+        predictions = TREE.resolve(clf.predict(stated[new]))
         for column, level in enumerate(targets):
-            own, true = TREE.project(answers, level), TREE.project(truth[new], level)
+            own, true = TREE.project(predictions, level), TREE.project(truth[new], level)
             reaches_and_errs[split, column] = np.mean((own >= 0) & (own != true))
             reaches[split, column] = np.mean(own >= 0)
     for (level, target), mean in zip(targets.items(), reaches_and_errs.mean(axis=0), strict=True):
@@ -133,7 +132,7 @@ def test_every_level_keeps_its_own_promise():
 
 
 @pytest.mark.parametrize("subtrees_of", ["prediction", "truth"])
-def test_every_subtree_keeps_its_own_promise(subtrees_of):
+def test_every_subtree_keeps_its_own_target(subtrees_of):
     stated, truth = population(3000, 1.0, seed=6)
     # One order is told badly: what holds for all together need not hold there.
     in_b = (truth >= 0) & (TREE.labels(TREE.project(truth, 1)) == np.array("b"))
@@ -161,7 +160,7 @@ def test_every_subtree_keeps_its_own_promise(subtrees_of):
     assert (plain_wrong / counted).max() > 1 - target + 4 * spread
 
 
-def test_labels_that_stop_early_make_answers_careful_and_keep_them_true():
+def test_labels_that_stop_early_make_predictions_careful_and_keep_their_accuracy():
     stated, truth = population(6000, seed=7)
     # Annotators stop early where it is hard, so early labels are no chance.
     hard = (stated.max(axis=1) < 0.9) & (np.arange(len(truth)) < 3000)
@@ -170,8 +169,8 @@ def test_labels_that_stop_early_make_answers_careful_and_keep_them_true():
     error = {}
     for reading in ("wrong", "drop"):
         clf = hedged(stated[held], labels[held], partial_labels=reading, target_accuracy=0.9)
-        answers = TREE.resolve(clf.predict(stated[new]))
-        error[reading] = 1 - covers(answers, truth[new], TREE).mean()
+        predictions = TREE.resolve(clf.predict(stated[new]))
+        error[reading] = 1 - covers(predictions, truth[new], TREE).mean()
     assert error["wrong"] <= 0.1
     assert error["drop"] > 0.13
     assert clf.n_calibration_ == 3000 - np.sum(hard & (TREE.n_children[labels] > 0))
@@ -186,10 +185,10 @@ def test_labels_above_the_subtrees_belong_to_none_of_them():
     np.testing.assert_array_equal(hedged(stated, labels, **options).threshold_, known.threshold_)
 
 
-# What is answered ----------------------------------------------------------------------------
+# What is predicted ---------------------------------------------------------------------------
 
 
-def test_the_answer_is_the_deepest_likely_enough_ancestor_of_the_likeliest_leaf():
+def test_the_prediction_is_the_deepest_likely_enough_ancestor_of_the_likeliest_leaf():
     stated, truth = population(800, 2.0)
     clf = hedged(stated[400:], truth[400:], target_accuracy=0.9)
     stated = stated[:400]
@@ -226,7 +225,7 @@ def test_a_target_for_one_level_counts_for_those_above_it():
     assert one.threshold_.shape == (3,)
 
 
-def test_a_leaf_that_ends_early_meets_the_promises_of_the_levels_below_it():
+def test_a_leaf_that_ends_early_meets_the_targets_of_the_levels_below_it():
     # c stands for itself on all three levels. Told 0.6, it is right in six of ten.
     row = np.full(TREE.n_leaves, 0.05)
     row[-1] = 0.6
@@ -238,7 +237,7 @@ def test_a_leaf_that_ends_early_meets_the_promises_of_the_levels_below_it():
     assert set(clf.predict(stated).tolist()) == {"c"}
 
 
-def test_a_frame_says_what_was_answered_and_why():
+def test_a_frame_says_what_was_predicted_and_why():
     stated, truth = population(500, 1.0)
     clf = hedged(stated, truth, target_accuracy=0.9)
     frame = clf.predict_frame(stated)
@@ -293,7 +292,7 @@ def test_opinions_are_found_in_searches_and_pipelines(kind):
     assert not hasattr(HedgedClassifier(GridSearchCV(GaussianNB(), {})), "predict_hyper_opinion")
 
 
-def test_opinions_on_another_tree_say_nothing_of_the_answers():
+def test_opinions_on_another_tree_are_left_out_of_the_frame():
     X, y = animals(120)
     flat = FrozenEstimator(H2EDLClassifier(backbone=None).fit(X, y))
     clf = HedgedClassifier(flat, 0.9, taxonomy=ANIMALS).fit(*animals(200, seed=1))
@@ -354,7 +353,7 @@ def test_one_split_is_exact_and_several_are_approximate():
 
 def test_samples_held_out_twice_would_count_as_two():
     X, y = animals(60)
-    with pytest.raises(ValueError, match=r"more than once \(120 answers for 60 samples\)"):
+    with pytest.raises(ValueError, match=r"more than once \(120 predictions for 60 samples\)"):
         HedgedClassifier(GaussianNB(), cv=RepeatedKFold(n_splits=3, n_repeats=2)).fit(X, y)
 
 
@@ -373,11 +372,11 @@ def test_a_forest_in_a_pipeline_is_cross_validated(rule):
     )
     clf = HedgedClassifier(forest, 0.9, rule, taxonomy=ANIMALS, cv=3)
     scores = cross_val_score(clf, X, y, cv=3)
-    # The shares of a fold of 100 vary by 0.03, and the threshold as much again.
+    # The accuracy in a fold of 100 varies by 0.03, and by as much again with the threshold.
     assert scores.mean() > 0.9 - 4 * 0.042 / np.sqrt(3)
-    answers = set(clf.fit(X, y).predict(X).tolist())
-    assert answers & {"cat", "dog"}
-    assert answers & set(FAMILY)
+    predictions = set(clf.fit(X, y).predict(X).tolist())
+    assert predictions & {"cat", "dog"}
+    assert predictions & set(FAMILY)
 
 
 def test_it_can_be_searched_over_and_pickled():
@@ -395,30 +394,30 @@ def test_classes_may_be_ancestors_and_labels_numbers():
     clf = HedgedClassifier(GaussianNB(), 0.9, taxonomy=ANIMALS, cv=3).fit(X, labels)
     assert "dog" in clf.predict(X)
     flat = HedgedClassifier(GaussianNB(), 0.9, cv=3).fit(X, np.unique(y, return_inverse=True)[1])
-    answers = flat.predict(X)
-    assert answers.dtype == object
-    assert set(answers.tolist()) == {0, 1, 2, 3, 4, "root"}
-    only_numbers = answers[answers != "root"]
-    sure = flat.predict(X[answers != "root"])
+    predictions = flat.predict(X)
+    assert predictions.dtype == object
+    assert set(predictions.tolist()) == {0, 1, 2, 3, 4, "root"}
+    only_numbers = predictions[predictions != "root"]
+    sure = flat.predict(X[predictions != "root"])
     assert sure.dtype.kind == "i"
     np.testing.assert_array_equal(sure, only_numbers.astype(int))
 
 
-def test_the_score_is_the_share_of_answers_that_hold():
+def test_the_score_is_the_fraction_of_right_predictions():
     stated, truth = population(500)
     clf = hedged(stated[:300], truth[:300], target_accuracy=0.9)
     labels = np.array(TREE.labels(truth[300:]), dtype=object)
-    answers = TREE.resolve(clf.predict(stated[300:]))
+    predictions = TREE.resolve(clf.predict(stated[300:]))
     right = [
-        answer == true or answer in ancestors_of(true)
-        for answer, true in zip(answers.tolist(), truth[300:].tolist(), strict=True)
+        predicted == true or predicted in ancestors_of(true)
+        for predicted, true in zip(predictions.tolist(), truth[300:].tolist(), strict=True)
     ]
     assert clf.score(stated[300:], labels) == pytest.approx(np.mean(right))
     weight = np.arange(200.0)
     expected = np.average(right, weights=weight)
     assert clf.score(stated[300:], labels, weight) == pytest.approx(expected)
-    # A label above the answer cannot judge it; the root judges nothing.
-    leaves = np.flatnonzero(TREE.n_children[answers] == 0)
+    # A label above the prediction cannot judge it; the root judges nothing.
+    leaves = np.flatnonzero(TREE.n_children[predictions] == 0)
     labels[leaves] = "root"
     rest = np.delete(np.array(right), leaves)
     assert clf.score(stated[300:], labels) == pytest.approx(rest.mean())
@@ -453,8 +452,8 @@ def test_weights_say_what_the_held_out_samples_stand_for():
     error = {}
     for name, given in (("plain", None), ("weighted", weight)):
         clf = HedgedClassifier(TOLD, 0.9).fit(stated[held], labels, sample_weight=given)
-        answers = TREE.resolve(clf.predict(stated[new]))
-        error[name] = 1 - covers(answers, truth[new], TREE).mean()
+        predictions = TREE.resolve(clf.predict(stated[new]))
+        error[name] = 1 - covers(predictions, truth[new], TREE).mean()
     assert error["plain"] > 0.12
     assert error["weighted"] == pytest.approx(0.1, abs=0.025)
     nothing = np.where(np.arange(4000) < 2000, 0.0, 1.0)
@@ -466,9 +465,9 @@ def test_weights_say_what_the_held_out_samples_stand_for():
 # Mistakes ------------------------------------------------------------------------------------
 
 
-def test_too_few_samples_for_a_promise_are_refused_with_the_number_needed():
+def test_too_few_samples_for_a_guarantee_are_refused_with_the_number_needed():
     stated, truth = population(18)
-    message = r"promise of 0.95 needs at least 19 calibration .* got 18: .*at most 0.947"
+    message = r"guarantee of 0.95 needs at least 19 calibration .* got 18: .*at most 0.947"
     with pytest.raises(ValueError, match=message):
         hedged(stated, truth)
     assert hedged(stated, truth, target_accuracy=18 / 19).n_calibration_ == 18
@@ -483,7 +482,7 @@ def test_too_few_samples_for_a_promise_are_refused_with_the_number_needed():
     assert hedged(*population(400), subtrees="order", small_subtrees="pool").guarantee_ == "exact"
 
 
-def test_what_cannot_be_promised_is_refused():
+def test_what_cannot_be_guaranteed_is_refused():
     stated, truth = population(200)
     with pytest.raises(ValueError, match="for each level needs rule='climb', got rule='darts'"):
         hedged(stated, truth, target_accuracy={"order": 0.9}, rule="darts")
@@ -519,7 +518,7 @@ def test_the_examples_of_the_page_on_decisions_do_what_it_says():
     assert {"cat", "dog", "puma"} <= set(names["predictions"])
     truth = names["y"][1000:]
     held = [
-        any(node in (label, ANCESTOR_OF[label], "root") for node in one)
+        any(node in (label, FAMILY[label], "root") for node in one)
         for one, label in zip(names["sets"], truth, strict=True)
     ]
     assert np.mean(held) == pytest.approx(0.95, abs=4 * spread)

@@ -49,7 +49,7 @@ def test_all_of_scikit_learns_checks(estimator, check):
 
 
 @pytest.mark.parametrize("n_calibration", [50, 2000])
-def test_known_samples_are_called_novel_as_seldom_as_promised(n_calibration):
+def test_known_samples_are_called_novel_at_the_false_alarm_rate(n_calibration):
     rate, n_splits, n_test = 0.1, 1000, 400
     stated, truth = population(n_calibration + n_test)
     detector = NoveltyDetector(FrozenEstimator(Told(TREE).fit(None)), rate)
@@ -203,7 +203,7 @@ def test_dependence_runs_from_adding_up_to_averaging(evidential):
     assert (between.nonspecificity >= added.nonspecificity - 1e-6).all()
 
 
-def test_fusing_photographs_makes_better_answers(evidential):
+def test_fusing_photographs_improves_predictions(evidential):
     rng = np.random.default_rng(3)
     subjects = np.repeat(np.arange(100), 5)
     y = rng.choice(list(MEANS), 100)
@@ -243,7 +243,7 @@ def test_the_most_uncertain_come_first_and_are_asked_as_deep_as_the_uncertainty_
     plan = rank_for_annotation(opinion, 4)
     assert sorted(plan.rows[:2].tolist()) == [1, 2]
     assert plan.rows[2:].tolist() == [3, 0]
-    told = zip(plan.depths, plan.nodes, plan.doubt, strict=True)
+    told = zip(plan.depths, plan.nodes, plan.uncertainty, strict=True)
     by_row = dict(zip(plan.rows.tolist(), told, strict=True))
     assert by_row[1][:2] == (1, "root")
     assert by_row[2][:2] == (2, "cat")
@@ -257,7 +257,7 @@ def test_uncertainty_below_the_level_does_not_count():
     assert rank_for_annotation(opinion, 1).rows.tolist() == [0]
     plan = rank_for_annotation(opinion, 1, level=1)
     assert plan.rows.tolist() == [1]
-    np.testing.assert_allclose(plan.doubt, 0.2)
+    np.testing.assert_allclose(plan.uncertainty, 0.2)
     assert plan.depths.tolist() == [1]
 
 
@@ -271,13 +271,13 @@ def test_a_spread_choice_asks_about_other_nodes_too():
 
 def test_plans_that_cannot_be_made_are_refused():
     opinion = opinions([1, 0, 0, 0, 0, 0])
-    with pytest.raises(ValueError, match=r"from 1 to the 1 sample\(s\) there are, got 2"):
+    with pytest.raises(ValueError, match="from 1 to 1, the number of samples, got 2"):
         rank_for_annotation(opinion, 2)
-    with pytest.raises(ValueError, match=r"budget must be a whole number .*, got 0.5"):
+    with pytest.raises(ValueError, match=r"budget must be an integer .*, got 0.5"):
         rank_for_annotation(opinion, 0.5)
     with pytest.raises(ValueError, match="level must be below the root"):
         rank_for_annotation(opinion, 1, level=0)
-    with pytest.raises(ValueError, match="enough must be a share above 0 and at most 1, got 0"):
+    with pytest.raises(ValueError, match="enough must be above 0 and at most 1, got 0"):
         rank_for_annotation(opinion, 1, enough=0)
     with pytest.raises(TypeError, match="must be a HyperOpinion, got list"):
         rank_for_annotation([[1.0]], 1)

@@ -32,7 +32,7 @@ def information(tree, node):
     return math.log(tree.n_leaves / len(leaves_under(tree, node))) / math.log(tree.n_leaves)
 
 
-def answers(rule, leaves, tree, threshold):
+def predictions(rule, leaves, tree, threshold):
     ladder = make_ladder(rule, leaves, tree)
     return np.take_along_axis(ladder.nodes, last_rung(ladder, threshold)[:, None], axis=1)[:, 0]
 
@@ -40,28 +40,28 @@ def answers(rule, leaves, tree, threshold):
 @given(stated_probabilities(), st.sampled_from(THRESHOLDS))
 def test_climbing_ends_at_the_deepest_ancestor_that_is_likely_enough(case, threshold):
     tree, leaves = case
-    given_answers = answers("climb", leaves, tree, threshold)
-    for row, answer in zip(leaves, given_answers.tolist(), strict=True):
+    found = predictions("climb", leaves, tree, threshold)
+    for row, predicted in zip(leaves, found.tolist(), strict=True):
         in_order = [row[k] for k in tree.leaf_order.tolist()]
         node = int(tree.leaf_nodes[tree.leaf_order[in_order.index(max(in_order))]])
         while node > 0 and len(leaves_under(tree, node)) < tree.n_leaves:
-            # Not exactly summed as by the code: what is within rounding may go either way.
+            # Summed in another order than by the code: ties within rounding may go either way.
             total = math.fsum(row[k] for k in leaves_under(tree, node))
             if total >= threshold - 1e-12:
                 break
             node = int(tree.parents[node])
         else:
-            assert leaves_under(tree, answer) == leaves_under(tree, 0)
+            assert leaves_under(tree, predicted) == leaves_under(tree, 0)
             continue
         if abs(total - threshold) > 1e-12:
-            assert answer == node
+            assert predicted == node
 
 
 @given(stated_probabilities(), st.sampled_from(THRESHOLDS))
 def test_no_likely_enough_node_says_more_than_the_most_informative(case, threshold):
     tree, leaves = case
-    for row, answer in zip(
-        leaves, answers("information", leaves, tree, threshold).tolist(), strict=True
+    for row, predicted in zip(
+        leaves, predictions("information", leaves, tree, threshold).tolist(), strict=True
     ):
         total = {
             node: math.fsum(row[k] for k in leaves_under(tree, node))
@@ -69,22 +69,24 @@ def test_no_likely_enough_node_says_more_than_the_most_informative(case, thresho
         }
         allowed = [node for node in total if total[node] >= threshold + 1e-12]
         best = max((information(tree, node) for node in allowed), default=0.0)
-        assert information(tree, answer) >= best - 1e-12
-        assert information(tree, answer) == 0 or total[answer] >= threshold - 1e-12
+        assert information(tree, predicted) >= best - 1e-12
+        assert information(tree, predicted) == 0 or total[predicted] >= threshold - 1e-12
         others = [n for n in allowed if abs(information(tree, n) - best) < 1e-12]
-        if others and information(tree, answer) < best + 1e-12:
-            assert total[answer] >= max(total[node] for node in others) - 1e-12
+        if others and information(tree, predicted) < best + 1e-12:
+            assert total[predicted] >= max(total[node] for node in others) - 1e-12
 
 
 @given(stated_probabilities(), st.sampled_from((1e-6, 0.01, 0.2, 0.7, 1.0, 3.0, 50.0)))
 def test_darts_maximise_information_plus_lambda_times_probability(case, weight):
     tree, leaves = case
-    for row, answer in zip(leaves, answers("darts", leaves, tree, weight).tolist(), strict=True):
+    for row, predicted in zip(
+        leaves, predictions("darts", leaves, tree, weight).tolist(), strict=True
+    ):
         value = [
             (information(tree, node) + weight) * math.fsum(row[k] for k in leaves_under(tree, node))
             for node in range(tree.n_nodes)
         ]
-        assert value[answer] >= max(value) - 1e-9 * (1 + weight)
+        assert value[predicted] >= max(value) - 1e-9 * (1 + weight)
 
 
 @given(stated_probabilities(), st.sampled_from(sorted(RULES)))
@@ -101,7 +103,7 @@ def test_a_ladder_begins_at_the_root_and_its_scores_fall(case, rule):
 
 
 @given(stated_probabilities(), st.sampled_from(sorted(RULES)), st.integers(0, 10**6))
-def test_from_the_threshold_needed_on_every_answer_is_right(case, rule, seed):
+def test_from_the_needed_threshold_on_every_prediction_is_right(case, rule, seed):
     tree, leaves = case
     truth = np.random.default_rng(seed).integers(0, tree.n_nodes, size=len(leaves))
     ladder = make_ladder(rule, leaves, tree)
@@ -123,7 +125,7 @@ def test_from_the_threshold_needed_on_every_answer_is_right(case, rule, seed):
 def test_a_higher_threshold_never_says_more(case, rule, thresholds):
     tree, leaves = case
     low, high = min(thresholds), max(thresholds)
-    bold, careful = (answers(rule, leaves, tree, threshold) for threshold in (low, high))
+    bold, careful = (predictions(rule, leaves, tree, threshold) for threshold in (low, high))
     assert all(
         information(tree, b) >= information(tree, c) - 1e-12
         for b, c in zip(bold.tolist(), careful.tolist(), strict=True)
@@ -170,27 +172,27 @@ def test_the_quantile_is_the_textbooks(values, coverage):
     np.testing.assert_equal(conformal_quantile(np.array(values), coverage, np.full(n, 7.3)), found)
 
 
-def test_weights_are_shares_of_those_the_samples_stand_for():
+def test_weights_say_how_many_new_samples_each_held_out_one_stands_for():
     values = np.array([1.0, 2.0, 3.0, 4.0])
     weight = np.array([4.0, 2.0, 1.0, 1.0])
     # With 4 for the new sample there are 12: half of it is 6, which the first two make.
     assert conformal_quantile(values, 0.5, weight) == 2.0
     assert conformal_quantile(values, 7 / 12, weight) == 3.0
     assert conformal_quantile(values, 9 / 12, weight) == np.inf
-    with pytest.raises(ValueError, match=r"needs at least 3 calibration .*got the worth of 2.0"):
-        check_enough(weight, 0.75, "promise less")
+    with pytest.raises(ValueError, match=r"at least 3 calibration .*got 4 with .* count as 2.0"):
+        check_enough(weight, 0.75, "lower it")
 
 
 @pytest.mark.parametrize("n_samples", [1, 5, 7, 18, 28, 999, 2500])
 def test_what_the_refusal_offers_instead_is_not_refused(n_samples):
-    with pytest.raises(ValueError, match=r"got \d+: .*at most 0\.\d+ can be") as caught:
-        check_enough(np.ones(n_samples), 0.9999, "promise less")
-    offered = float(re.search(r"at most ([\d.]+) can", str(caught.value))[1])
-    check_enough(np.ones(n_samples), offered, "promise less")
+    with pytest.raises(ValueError, match=r"got \d+: .*at most 0\.\d+\)") as caught:
+        check_enough(np.ones(n_samples), 0.9999, "lower it")
+    offered = float(re.search(r"at most ([\d.]+)\)", str(caught.value))[1])
+    check_enough(np.ones(n_samples), offered, "lower it")
     # And hardly more would have done.
     assert n_samples / (n_samples + 1) - offered < 0.1 / n_samples
     with pytest.raises(ValueError, match="needs at least"):
-        check_enough(np.ones(n_samples), offered + 0.1 / n_samples, "promise less")
+        check_enough(np.ones(n_samples), offered + 0.1 / n_samples, "lower it")
 
 
 @pytest.mark.parametrize("nines", range(1, 7))
@@ -219,13 +221,13 @@ def test_subtrees_are_a_level_or_what_is_named():
 def test_small_parts_are_refused_or_pooled():
     part_of_leaf, names = assign_subtrees("order", TREE)
     part = np.repeat([0, 1, 2], [30, 12, 10])
-    with pytest.raises(ValueError, match=r"19 calibration .* 2 of 3 have fewer: 'b' 12, 'c' 10"):
+    with pytest.raises(ValueError, match=r"19 calib.* 2 of 3 parts have fewer: 'b' 12, 'c' 10"):
         merge_small(part, np.ones(52), part_of_leaf, names, 0.95, "raise")
     new, new_of_leaf, new_names = merge_small(part, np.ones(52), part_of_leaf, names, 0.95, "pool")
     assert new_names == [["a"], ["b", "c"]]
     assert np.bincount(new).tolist() == [30, 22]
     assert new_of_leaf.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1]
-    with pytest.raises(ValueError, match=r"99 calibration .* 3 of 3 have fewer, even together"):
+    with pytest.raises(ValueError, match=r"99 calib.* 3 of 3 parts have fewer, even together"):
         merge_small(part, np.ones(52), part_of_leaf, names, 0.99, "pool")
 
 
@@ -233,7 +235,7 @@ def test_the_information_of_a_node_is_what_it_rules_out():
     tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
     # Two bits name a leaf, one bit its family.
     leaves = np.array([[0.55, 0.25, 0.15, 0.05]])
-    assert tree.labels(answers("information", leaves, tree, 0.6)) == ["cat"]
+    assert tree.labels(predictions("information", leaves, tree, 0.6)) == ["cat"]
     # (1 + λ) 0.55 against (0.5 + λ) 0.8 meet at λ = 0.6; that against λ at λ = 2.
     ladder = make_ladder("darts", leaves, tree)
     assert tree.labels(ladder.nodes[0]) == ["root", "cat", "lynx"]

@@ -142,6 +142,12 @@ def test_any_classifier_and_a_taxonomy_will_do(glyphs, features):
     assert display.line_.get_label().startswith("Pipeline (")
 
 
+def test_without_a_taxonomy_the_classes_make_a_flat_tree():
+    forest = DummyClassifier(strategy="prior").fit([[0]] * 3, ["lynx", "puma", "puma"])
+    display = ReliabilityDisplay.from_estimator(forest, [[0]] * 3, ["lynx", "puma", "puma"])
+    assert display.ece == {"leaf": pytest.approx(0)}
+
+
 def test_opinions_are_asked_of_the_last_step_of_a_pipeline(clf, features):
     class Same(StandardScaler):
         def transform(self, X):
@@ -215,7 +221,7 @@ def test_accuracy_and_information_are_those_of_the_metric(clf, glyphs, features)
 
 
 @pytest.mark.parametrize("kind", CURVES[1:])
-def test_several_models_share_axes_and_differ_in_colour_and_dashes(kind, tree):
+def test_several_models_on_the_same_axes_differ_in_colour_and_dashes(kind, tree):
     rng = np.random.default_rng(0)
     ax = None
     for model in range(9):
@@ -237,7 +243,7 @@ def test_profiles_are_means_of_the_opinion_and_add_up_to_one(clf, glyphs, featur
     opinion = clf.predict_hyper_opinion(features)
     display = DepthProfileDisplay.from_predictions(opinion, glyphs.labels)
     right = clf.predict(features) == glyphs.labels
-    names = [f"right answer (n = {right.sum()})", f"wrong answer (n = {(~right).sum()})"]
+    names = [f"right prediction (n = {right.sum()})", f"wrong prediction (n = {(~right).sum()})"]
     assert list(display.profiles) == names
     for row, chosen in enumerate([right, ~right]):
         widths = [bars[row].get_width() for bars in display.bars_]
@@ -302,10 +308,10 @@ def test_confusion_of_many_classes_keeps_the_worst_and_adds_up_the_others():
 
 
 def test_confusion_takes_labels_of_an_estimator_without_probabilities(tree):
-    class Answers(DummyClassifier):
+    class LabelsOnly(DummyClassifier):
         predict_proba = property()
 
-    clf = Answers(strategy="constant", constant="lynx").fit([[0]] * 2, ["lynx", "puma"])
+    clf = LabelsOnly(strategy="constant", constant="lynx").fit([[0]] * 2, ["lynx", "puma"])
     display = LCAConfusionDisplay.from_estimator(clf, [[0]] * 2, ["puma", "owl"], taxonomy=tree)
     assert display.counts[0].tolist() == [1, 1, 0]
 
@@ -393,9 +399,9 @@ def test_names_stay_inside_the_tree_and_clear_of_the_columns(glyphs, clf, featur
             clf, features, 3, image=glyphs.images[3], label=glyphs.labels[3], ax=ax
         )
         display.figure_.canvas.draw()
-        room = display.mass_ax_.get_window_extent().x0
+        limit = display.mass_ax_.get_window_extent().x0
         ends = [text.get_window_extent().x1 for text in display.tree_ax_.texts]
-        assert max(ends) <= room
+        assert max(ends) <= limit
         rows = [text.get_window_extent() for text in display.tree_ax_.texts]
         if ax is None:
             assert all(one.y0 >= two.y1 - 1 for one, two in pairwise(rows))
@@ -435,14 +441,15 @@ def test_dollar_signs_are_dollar_signs():
     # The fixture draws them: a formula with a mistake in it would raise there.
 
 
-# Ways to go wrong -------------------------------------------------------------------------------
+# Errors ----------------------------------------------------------------------------------------
 
 
 def test_what_an_estimator_lacks_is_named(tree, features):
     forest = DummyClassifier().fit([[0]], ["lynx"])
     with pytest.raises(AttributeError, match="needs predict_hyper_opinion, which DummyClassifier"):
         DepthProfileDisplay.from_estimator(forest, [[0]])
-    with pytest.raises(ValueError, match=r"DummyClassifier has no taxonomy_.*give taxonomy="):
+    forest.predict_proba = None
+    with pytest.raises(AttributeError, match="needs predict_proba, which DummyClassifier"):
         RiskCoverageDisplay.from_estimator(forest, [[0]], ["lynx"])
     with pytest.raises(AttributeError, match="DummyClassifier has no history_"):
         TrainingHistoryDisplay.from_estimator(forest)
@@ -456,9 +463,9 @@ def test_what_is_no_opinion_is_told_from_one(kind):
 
 def test_arguments_that_make_no_picture_are_refused(tree):
     opinion = HyperOpinion.from_evidence(tree, np.zeros((2, tree.n_decisions)))
-    with pytest.raises(ValueError, match="by y_true or by groups, got both"):
+    with pytest.raises(ValueError, match=r"y_true or groups .* not both"):
         DepthProfileDisplay.from_predictions(opinion, ["lynx", "fox"], groups=[0, 1])
-    with pytest.raises(ValueError, match=r"each of the 2 samples, got shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"each of the 2 sample\(s\), got shape \(3,\)"):
         DepthProfileDisplay.from_predictions(opinion, groups=[0, 1, 2])
     with pytest.raises(ValueError, match="no sample to draw"):
         DepthProfileDisplay.from_predictions(opinion, ["cat", "root"])

@@ -1,0 +1,359 @@
+"""Predict many images in parts: each part is one Parquet file, and an interrupted job resumes."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from torch import nn
+
+from ..estimators.model_files import load_model, versions
+from ..estimators.wrapping import find_taxonomy
+from ..taxonomy.names import shown
+from ..taxonomy.taxonomy import Taxonomy
+from ..utils.files import write_atomically
+from ..utils.folders import walk_images
+from ..utils.hashing import hash_values, hash_weights
+from ..utils.optional import import_optional
+from .part import Work, part_path, read_note, write_part
+
+_FORMAT = 1
+_JOB = "job.json"
+# Where and how fast an estimator computes does not change its predictions.
+_NOT_IN_PREDICTIONS = {
+    "checkpoint_dir",
+    "hardware",
+    "history_",
+    "memory",
+    "n_workers",
+    "on_bad_image",
+    "verbose",
+}
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What :func:`predict_table` did.
+
+    Parameters
+    ----------
+    out : Path
+        Folder of the parts.
+    n_images, n_parts : int
+        Number of images and of parts.
+    n_parts_before : int
+        Number of parts that earlier calls had finished.
+    n_unreadable : int
+        Number of images without a prediction, in all parts.
+
+    Examples
+    --------
+    >>> BatchReport(Path("parts"), 1500, 2, 1, 0).n_parts_before
+    1
+    """
+
+    out: Path
+    n_images: int
+    n_parts: int
+    n_parts_before: int
+    n_unreadable: int
+
+
+def predict_folder(
+    model: Any,
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    **options: Any,
+) -> BatchReport:
+    """Predict every image below a folder.
+
+    Hidden files and folders, links, and files that are not images are passed over.
+
+    Parameters
+    ----------
+    model : classifier or path
+        As in :func:`predict_table`.
+    folder : path
+        The outermost folder. The column `path` is relative to it, with "/" on every system.
+    out : path
+        As in :func:`predict_table`; not inside `folder`.
+    **options
+        As in :func:`predict_table`, except `root`.
+
+    Returns
+    -------
+    report : BatchReport
+
+    Examples
+    --------
+    >>> predict_folder(None, "no-such-folder", "parts")
+    Traceback (most recent call last):
+    NotADirectoryError: There is no folder 'no-such-folder' to read images from.
+    """
+    top = Path(folder)
+    if not top.is_dir():
+        raise NotADirectoryError(f"There is no folder {os.fspath(folder)!r} to read images from.")
+    paths = [
+        file.relative_to(top).as_posix()
+        for _, files in walk_images(top, linked_files=False)
+        for file in files
+    ]
+    if not paths:
+        raise FileNotFoundError(f"There is no image below {os.fspath(folder)!r}.")
+    return predict_table(model, paths, out, root=top, **options)
+
+
+def predict_table(
+    model: Any,
+    paths: Any,
+    out: str | os.PathLike[str],
+    *,
+    root: str | os.PathLike[str] | None = None,
+    column: str = "path",
+    partition_size: int = 1024,
+    hedged: Any = None,
+    client: Any = None,
+) -> BatchReport:
+    """Predict many images and write one Parquet file for each partition.
+
+    A part is written when it is complete. After an interruption, the same call computes only the
+    missing parts. A call with another model, other paths or another partition size is refused.
+
+    Parameters
+    ----------
+    model : classifier or path
+        A fitted classifier that reads images, or the file of a saved one.
+    paths : sequence of paths, DataFrame, or path of a table
+        The images: their paths, or a column of paths in a DataFrame, a ``.csv`` or a ``.parquet``
+        file or folder.
+    out : path
+        Folder of the parts, made if it does not exist; all workers must be able to write to it.
+    root : path, default=None
+        What relative paths are relative to. None is the current folder.
+    column : str, default="path"
+        Name of the column of paths in a table.
+    partition_size : int, default=1024
+        Number of images in a part.
+    hedged : classifier, default=None
+        A fitted :class:`HedgedClassifier`, or anything with `predict_frame` or `predict`, whose
+        predictions are written too. One around `model` does not read the images again.
+    client : distributed.Client, default=None
+        The Dask client whose workers compute; the model is sent to each once. None computes in
+        this process.
+
+    Returns
+    -------
+    report : BatchReport
+
+    Notes
+    -----
+    Columns: `path`; `error`, why an image could not be read, else null; `leaf` and
+    `leaf_probability`; for each level `node_LEVEL` and the list `probability_LEVEL`; of evidential
+    classifiers the lists `vacuity` and `depth_profile` and the number `nonspecificity`; `hedged`
+    and, from `predict_frame`, `hedged_probability` and more. The file's metadata, under
+    ``skh2edl``, is JSON that names the entries of the lists.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from PIL import Image
+    >>> from skh2edl import H2EDLClassifier
+    >>> from skh2edl.batch import predict_table
+    >>> images = np.zeros((4, 32, 32, 3), dtype=np.uint8)
+    >>> clf = H2EDLClassifier(
+    ...     backbone="test_resnet", weights=None, image_size=32, finetune="head", random_state=0
+    ... ).fit(images, ["cat", "dog", "cat", "dog"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in "abc":
+    ...         Image.fromarray(images[0]).save(f"{folder}/{name}.png")
+    ...     report = predict_table(
+    ...         clf, ["a.png", "b.png", "c.png"], f"{folder}/parts", root=folder, partition_size=2
+    ...     )
+    >>> report.n_parts, report.n_unreadable
+    (2, 0)
+    """
+    import_optional("pyarrow", extra="parquet")
+    if isinstance(partition_size, bool) or not isinstance(partition_size, (int, np.integer)):
+        raise TypeError(f"partition_size must be an integer, got {shown(partition_size)}.")
+    if partition_size < 1:
+        raise ValueError(f"partition_size must be 1 or more, got {partition_size}.")
+    listed = _read_paths(paths, column)
+    if not listed:
+        raise ValueError("paths holds no image. Give at least one.")
+    if isinstance(model, (str, os.PathLike)):
+        model = load_model(model)
+    job = {
+        "format": _FORMAT,
+        "model": hash_values(_describe(model)),
+        "hedged classifier": None if hedged is None else hash_values(_describe(hedged)),
+        "paths": hash_values(listed),
+        "partition size": int(partition_size),
+        "n_images": len(listed),
+    }
+    folder = Path(out)
+    _claim(folder, job)
+    if getattr(model, "on_bad_image", "error") != "error":
+        # An unreadable image must raise, so that its reason is written.
+        model = copy.copy(model)
+        model.on_bad_image = "error"
+    work = Work(
+        model=model,
+        hedged=hedged,
+        taxonomy=find_taxonomy(model),
+        root=os.fspath(Path.cwd() if root is None else Path(root).absolute()),
+        out=os.fspath(folder.absolute()),
+        job=hash_values(job),
+    )
+    parts = {
+        number: listed[start : start + partition_size]
+        for number, start in enumerate(range(0, len(listed), partition_size))
+    }
+    missing = {number: parts[number] for number in parts if not _is_done(work, number)}
+    _run(work, missing, client)
+    return BatchReport(
+        out=folder,
+        n_images=len(listed),
+        n_parts=len(parts),
+        n_parts_before=len(parts) - len(missing),
+        n_unreadable=sum(int(read_note(work, number)["n_unreadable"]) for number in parts),
+    )
+
+
+def _read_paths(paths: Any, column: str) -> list[str]:
+    if isinstance(paths, (str, os.PathLike)):
+        table = Path(paths)
+        if table.suffix.lower() == ".csv":
+            csv = import_optional("pyarrow.csv", extra="parquet")
+            paths = csv.read_csv(table)
+        elif table.suffix.lower() == ".parquet" or table.is_dir():
+            parquet = import_optional("pyarrow.parquet", extra="parquet")
+            paths = parquet.read_table(table, columns=[column])
+        else:
+            raise ValueError(
+                f"paths={os.fspath(paths)!r} must be a .csv file, a .parquet file or a folder of "
+                "them; for a folder of images use predict_folder."
+            )
+        if column not in paths.column_names:
+            raise ValueError(
+                f"{os.fspath(table)!r} has the columns {shown(paths.column_names)}, not {column!r}."
+            )
+        listed = paths.column(column).to_pylist()
+    elif hasattr(paths, "columns"):
+        if column not in paths.columns:
+            raise ValueError(f"paths has the columns {shown(list(paths.columns))}, not {column!r}.")
+        listed = paths[column].tolist()
+    else:
+        listed = list(paths)
+    wrong = [item for item in listed if not isinstance(item, (str, os.PathLike))]
+    if wrong:
+        raise TypeError(
+            f"paths holds {len(wrong)} value(s) that are no path, first {shown(wrong[0])}."
+        )
+    return [os.fspath(item) for item in listed]
+
+
+def _claim(folder: Path, job: dict[str, Any]) -> None:
+    """Write the job into the folder, or check that the folder is of the same job."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / _JOB
+    if not path.exists():
+        if left := sorted(folder.glob("part-*.parquet")):
+            raise ValueError(
+                f"{folder} holds {len(left)} part(s), first {left[0].name}, and no {_JOB} that "
+                "says of what. Give another folder, or remove them."
+            )
+        text = json.dumps({**job, "versions": versions()}, indent=2).encode()
+        write_atomically(path, lambda file: file.write(text))
+        return
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        version = found["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error}). Give another folder.") from error
+    if version != _FORMAT:
+        raise ValueError(
+            f"{path} has format {shown(version)}, and this release reads {_FORMAT}. Finish it with "
+            f"{shown(found.get('versions'))}, or give another folder."
+        )
+    differing = [
+        name
+        for name in ("model", "hedged classifier", "paths", "partition size")
+        if found.get(name) != job[name]
+    ]
+    if differing:
+        raise ValueError(
+            f"{folder} holds the predictions of another call: other {', '.join(differing)}. Repeat "
+            "that call to finish it, or give another folder."
+        )
+
+
+def _describe(value: Any) -> Any:
+    """Return what determines the predictions of an estimator, the same in every process."""
+    if isinstance(value, nn.Module):
+        return [type(value).__name__, hash_weights(value), getattr(value, "choices", dict)()]
+    if isinstance(value, Taxonomy):
+        return value.to_json()
+    if isinstance(value, np.ndarray):
+        return [str(value.dtype), value.tolist()]
+    if isinstance(value, (list, tuple)):
+        return [_describe(item) for item in value]
+    if isinstance(value, dict):
+        return [[_describe(key), _describe(item)] for key, item in value.items()]
+    if value is None or isinstance(value, (str, bool, int, float, np.number, np.bool_)):
+        return repr(value)
+    if hasattr(value, "best_estimator_"):
+        return _describe(value.best_estimator_)
+    is_sklearns = type(value).__module__.startswith("sklearn.")
+    if is_sklearns and not isinstance(value, (FrozenEstimator, Pipeline)):
+        return joblib.hash(value)
+    if isinstance(value, BaseEstimator):
+        learnt = {
+            name: _describe(item)
+            for name, item in sorted(vars(value).items())
+            if name not in _NOT_IN_PREDICTIONS
+        }
+        return [type(value).__name__, learnt]
+    return type(value).__name__
+
+
+def _is_done(work: Work, number: int) -> bool:
+    path = part_path(work, number)
+    if not path.exists():
+        return False
+    if read_note(work, number).get("job") != work.job:
+        raise ValueError(
+            f"{path} is not a part of this job. Give another folder, or remove the file."
+        )
+    return True
+
+
+def _run(work: Work, parts: dict[int, list[str]], client: Any) -> None:
+    if client is None or not parts:
+        for number, paths in parts.items():
+            write_part(work, number, paths)
+        return
+    shared = client.scatter(work, broadcast=True, hash=False)
+    futures = {
+        number: client.submit(write_part, shared, number, paths, pure=False)
+        for number, paths in parts.items()
+    }
+    # Wait for all, so that the next call repeats only the failed ones.
+    errors = {number: future.exception() for number, future in futures.items()}
+    failed = {number: error for number, error in errors.items() if error is not None}
+    if failed:
+        first = min(failed)
+        raise RuntimeError(
+            f"{len(failed)} of {len(parts)} partitions failed, first number {first}: "
+            f"{type(failed[first]).__name__}: {failed[first]}. The others are written; the same "
+            "call repeats the failed ones."
+        ) from failed[first]
