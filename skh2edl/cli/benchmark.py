@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer import Option
+
+from .common import option
 
 _CHOICES = {
     "--dataset": ("grocery_store", "fgvc_aircraft", "derm12345", "glyphs"),
@@ -16,58 +17,44 @@ _CHOICES = {
 
 
 def benchmark(
-    dataset: Annotated[
-        str, Option(help="grocery_store, fgvc_aircraft, derm12345 or glyphs.")
-    ] = "glyphs",
-    root: Annotated[
-        Path | None, Option(help="Folder of the data set; the glyphs need none.")
-    ] = None,
-    preset: Annotated[
-        str,
-        Option(
-            help="paper: ResNet-50 trained whole, 100 epochs, 3 seeds. study: what the docs show, "
-            "frozen features or small glyphs. quick: one seed of four methods, in minutes."
-        ),
-    ] = "quick",
+    dataset: Annotated[str, option(f"{', '.join(_CHOICES['--dataset'])}.")] = "glyphs",
+    root: Annotated[Path | None, option("Folder of the data set, but for glyphs.")] = None,
+    preset: Annotated[str, option("paper, study or quick.")] = "quick",
     weights: Annotated[
-        Path | None,
-        Option(help="File with the network's weights; without it timm downloads its own."),
+        Path | None, option("File of the network's weights.", shown="timm's own")
     ] = None,
-    backbone: Annotated[
-        str | None, Option(help="Another network of timm than the preset's.")
-    ] = None,
+    backbone: Annotated[str | None, option("A network of timm.", shown="the preset's")] = None,
     frozen: Annotated[
         bool | None,
-        Option(
+        option(
+            "Fit heads to frozen features, or train the whole network.",
             "--frozen/--trained",
-            help="Fit heads to the network's frozen features, or train it whole; the preset "
-            "decides if neither is given.",
+            shown="the preset's",
         ),
     ] = None,
     table: Annotated[
         list[str] | None,
-        Option(help="Run only main, ablation, coarsened or budget; may be repeated."),
+        option("main, ablation, coarsened or budget; can be repeated.", shown="the preset's"),
     ] = None,
     records: Annotated[
         Path | None,
-        Option(
-            help="Folder of the records, benchmark/DATASET-PRESET if not given; the same folder "
-            "resumes a run."
+        option(
+            "Folder of the records; the same folder resumes a run.",
+            shown="benchmark/DATASET-PRESET",
         ),
     ] = None,
-    tables: Annotated[
-        Path | None, Option(help="Folder of the tables; RECORDS/tables if not given.")
-    ] = None,
-    features_cache: Annotated[
-        Path | None, Option(help="Folder that keeps frozen features for the next run.")
-    ] = None,
-    n_jobs: Annotated[int, Option(help="Experiments at the same time.")] = 1,
+    tables: Annotated[Path | None, option("Folder of the tables.", shown="RECORDS/tables")] = None,
+    features_cache: Annotated[Path | None, option("Folder that keeps frozen features.")] = None,
+    n_jobs: Annotated[int, option("Experiments at the same time.")] = 1,
     tables_only: Annotated[
-        bool, Option("--tables-only", help="Run nothing; make the tables from RECORDS.")
+        bool, option("Run nothing; make the tables from RECORDS.", "--tables-only")
     ] = False,
-    list_only: Annotated[bool, Option("--list", help="Run nothing; name the experiments.")] = False,
+    list_only: Annotated[bool, option("Run nothing; name the experiments.", "--list")] = False,
 ) -> None:
     """Run the paper's protocol and make its tables in Markdown, LaTeX and CSV.
+
+    The presets are paper (ResNet-50 trained whole, 100 epochs, 3 seeds), study (what the docs
+    show: frozen features or small glyphs) and quick (one seed of four methods, in minutes).
 
     Every experiment writes one JSON record, which is never overwritten: the same command resumes
     an interrupted run. Tables are made from the records alone.

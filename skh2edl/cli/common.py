@@ -7,12 +7,11 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, ParamSpec
+from typing import Annotated, Any, ParamSpec
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from typer import Argument, Option
 
 P = ParamSpec("P")
 
@@ -20,29 +19,42 @@ P = ParamSpec("P")
 PROBLEM = 1
 INTERRUPTED = 130
 
-ModelArgument = Annotated[Path, Argument(help="A model file that skh2edl fit wrote.")]
+
+def option(help: str, *flags: str, shown: str | None = None, **limits: Any) -> Any:
+    """Return an option of a command.
+
+    Parameters
+    ----------
+    help : str
+        What it does.
+    *flags : str
+        Its flags; none makes one from the name of the parameter.
+    shown : str, default=None
+        Text that the help shows as its default; None shows the value.
+    **limits
+        Further arguments of :func:`typer.Option`, such as `min` and `max`.
+    """
+    return typer.Option(*flags, help=help, show_default=shown or True, **limits)
+
+
+ModelArgument = Annotated[Path, typer.Argument(help="A model file that skh2edl fit wrote.")]
 ImageColumnOption = Annotated[
     str | None,
-    Option(
-        help="Column with the image files, relative to the table.", show_default="image, file, ..."
-    ),
+    option("Column with the image files, relative to the table.", shown="image, file, ..."),
 ]
 LabelsOption = Annotated[
     str | None,
-    Option(
-        help="Columns of the label from the top level down, such as family,genus,species; or one "
+    option(
+        "Columns of the label from the top level down, such as family,genus,species; or one "
         "column with names of the taxonomy.",
-        show_default="label, or the ranks of the taxonomy",
+        shown="label, or the ranks of the taxonomy",
     ),
 ]
 SplitColumnOption = Annotated[
-    str | None,
-    Option(help="Column with train, val or test.", show_default="split, if there is one"),
+    str | None, option("Column with train, val or test.", shown="split, if there is one")
 ]
-WorkersOption = Annotated[
-    int | None, Option(help="Processes that read images.", show_default="chosen")
-]
-QuietOption = Annotated[bool, Option("--quiet", "-q", help="Print results only, no remarks.")]
+WorkersOption = Annotated[int | None, option("Processes that read images.", shown="chosen")]
+QuietOption = Annotated[bool, option("Print results only, no remarks.", "--quiet", "-q")]
 
 
 def as_names(text: str | None) -> tuple[str, ...]:

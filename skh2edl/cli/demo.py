@@ -13,10 +13,9 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
-from typer import Option
 
 from .calibrate import calibrated, hashes_to_keep
-from .common import consoles
+from .common import consoles, option
 from .data import Data
 
 if TYPE_CHECKING:
@@ -61,12 +60,12 @@ class Story(NamedTuple):
 
 def demo(
     folder: Annotated[
-        Path, Option(help="Where to write the model, the report and some pictures.")
+        Path, option("Where to write the model, the report and some pictures.")
     ] = Path("skh2edl-demo"),
     pictures: Annotated[
-        int, Option(help="Pictures to draw; fewer are quicker and worse.", min=1500)
+        int, option("Pictures to draw; fewer are quicker and worse.", min=1500)
     ] = 12_000,
-    epochs: Annotated[int, Option(help="Passes over the pictures.", min=1)] = 7,
+    epochs: Annotated[int, option("Passes over the pictures.", min=1)] = 7,
 ) -> None:
     """Learn drawn letters, show three opinions, write a report.
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from rich.markup import escape
-from typer import Argument, Option
+from typer import Argument
 
 from . import common
 from .calibrate import content_hashes_of, model_columns
+from .common import option
 from .data import Data, read_labelled
 
 if TYPE_CHECKING:
@@ -22,38 +23,25 @@ if TYPE_CHECKING:
 def evaluate(
     model: common.ModelArgument,
     data: Annotated[Path, Argument(help="Labelled images: a folder or a .csv table.")],
-    out: Annotated[Path, Option("--out", "-o", help="The report to write, one .html file.")] = Path(
-        "report.html"
-    ),
-    figures: Annotated[
-        Path | None, Option("--json", help="Also write all figures as .json.")
-    ] = None,
+    out: Annotated[Path, option("Report to write, .html.", "--out", "-o")] = Path("report.html"),
+    figures: Annotated[Path | None, option("Also write all figures as .json.", "--json")] = None,
     part: Annotated[
         str | None,
-        Option(
-            "--split",
-            help="Which part to evaluate: test, val, train or all.",
-            show_default="test, if the data have parts",
-        ),
+        option("test, val, train or all.", "--split", shown="test, if the data have parts"),
     ] = None,
     against: Annotated[
-        Path | None,
-        Option(
-            help="The training data, to look for duplicates and classes without images, where "
-            "the model file does not know them."
-        ),
+        Path | None, option("The training data, where the model file does not know them.")
     ] = None,
     trust: Annotated[
-        float,
-        Option(help="Fraction of right predictions that you call trustworthy.", min=0.01, max=0.99),
+        float, option("Accuracy that you call trustworthy.", min=0.01, max=0.99)
     ] = 0.9,
     title: Annotated[
-        str | None, Option(help="Heading of the report.", show_default="made of the names")
+        str | None, option("Heading of the report.", shown="made of the names")
     ] = None,
     image_column: common.ImageColumnOption = None,
     labels: common.LabelsOption = None,
     split_column: common.SplitColumnOption = None,
-    batch_size: Annotated[int, Option(help="Images at a time.", min=1)] = 64,
+    batch_size: Annotated[int, option("Images at a time.", min=1)] = 64,
     workers: common.WorkersOption = None,
     quiet: common.QuietOption = False,
 ) -> None:
@@ -64,7 +52,8 @@ def evaluate(
     this comes from, and what is wrong with the data.
 
     Where the data have no test part, the images that the model was trained on are skipped; the
-    model file knows them by their content.
+    model file knows them by their content. The training data of --against are searched for
+    duplicates and for classes without images.
 
     For example:
 

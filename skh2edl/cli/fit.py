@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
-from typer import Argument, Context, Option
+from typer import Argument, Context
 
 from . import common, parameters
 from .calibrate import calibrated, hashes_to_keep, say_hedge
+from .common import option
 from .data import Columns, Data, read_labelled
 from .taxonomy import read_tree
 
@@ -21,111 +22,75 @@ if TYPE_CHECKING:
 def fit(
     context: Context,
     data: Annotated[
-        Path | None,
-        Argument(
-            help="A folder whose folders are the classes (and whose outermost may be train, val "
-            "and test), or a .csv table with one row for each image."
-        ),
+        Path | None, Argument(help="A folder with a folder for each class, or a .csv table.")
     ] = None,
-    out: Annotated[Path, Option("--out", "-o", help="The model file to write.")] = Path(
-        "model.safetensors"
-    ),
+    out: Annotated[Path, option("Model to write.", "--out", "-o")] = Path("model.safetensors"),
     method: Annotated[
-        str | None,
-        Option(
-            help="h2edl, flat-ce, hier-ce, flat-edl, i-edl, r-edl, henn, hxe or soft-labels.",
-            show_default="h2edl",
-        ),
+        str | None, option(f"{', '.join(parameters.METHODS)}.", shown="h2edl")
     ] = None,
     taxonomy: Annotated[
         Path | None,
-        Option(
-            help="The tree of classes: .json, .csv (a column for each rank), .nwk, .txt (a path "
-            "in each line) or a folder.",
-            show_default="from the data",
-        ),
+        option("The tree, in any form that skh2edl taxonomy reads.", shown="from the data"),
     ] = None,
     levels: Annotated[
-        str | None, Option(help="Names of the levels, such as family,genus,species.")
+        str | None, option("Names of the levels, such as family,genus,species.")
     ] = None,
     image_column: common.ImageColumnOption = None,
     labels: common.LabelsOption = None,
     split_column: common.SplitColumnOption = None,
     group_column: Annotated[
         str | None,
-        Option(
-            help="Column that is equal for images of one subject, which stay in one part.",
-            show_default="group, if there is one",
-        ),
+        option("Column of subjects, to keep each in one part.", shown="group, if there is one"),
     ] = None,
     features: Annotated[
-        str | None,
-        Option(help="For tables without images: columns of numbers, such as 'petal*,sepal*'."),
+        str | None, option("Columns of numbers to read instead of images, such as 'petal*,sepal*'.")
     ] = None,
     config: Annotated[
-        Path | None, Option(help="A TOML file with parameters of the method; flags override it.")
+        Path | None, option("A TOML file with parameters of the method; flags override it.")
     ] = None,
-    backbone: Annotated[
-        str | None, Option(help="Any model of timm.", show_default="resnet50")
-    ] = None,
+    backbone: Annotated[str | None, option("Any model of timm.", shown="resnet50")] = None,
     weights: Annotated[
         str | None,
-        Option(
-            help="'pretrained' (downloaded), a local file of weights, or 'none'.",
-            show_default="pretrained",
-        ),
+        option("'pretrained' (downloaded), a local file, or 'none'.", shown="pretrained"),
     ] = None,
     finetune: Annotated[
-        str | None,
-        Option(
-            help="'full' trains the backbone too, 'head' only the head on its features.",
-            show_default="full with a GPU, head without",
-        ),
+        str | None, option("'full' network or 'head' only.", shown="full with a GPU, head without")
     ] = None,
     image_size: Annotated[
-        int | None, Option(help="Side of the images in pixels.", show_default="the weights'")
+        int | None, option("Side of the images in pixels.", shown="the weights'")
     ] = None,
-    epochs: Annotated[
-        int | None, Option(help="Passes over the images.", show_default="100")
-    ] = None,
-    batch_size: Annotated[int | None, Option(help="Images at a time.", show_default="64")] = None,
-    learning_rate: Annotated[
-        float | None, Option(help="Of the head.", show_default="0.001")
-    ] = None,
+    epochs: Annotated[int | None, option("Passes over the images.", shown="100")] = None,
+    batch_size: Annotated[int | None, option("Images at a time.", shown="64")] = None,
+    learning_rate: Annotated[float | None, option("Of the head.", shown="0.001")] = None,
     workers: common.WorkersOption = None,
-    seed: Annotated[int, Option(help="The same seed gives the same model.")] = 0,
+    seed: Annotated[int, option("The same seed gives the same model.")] = 0,
     checkpoint_dir: Annotated[
-        Path | None,
-        Option(help="A folder of checkpoints: the same command resumes an interrupted fit."),
+        Path | None, option("A folder of checkpoints: the same command resumes an interrupted fit.")
     ] = None,
     test_share: Annotated[
-        float,
-        Option(
-            help="Fraction of the images kept for evaluate, where the data have no split.",
-            min=0,
-            max=0.9,
-        ),
+        float, option("Fraction kept for evaluate, where the data have no split.", min=0, max=0.9)
     ] = 0.2,
     hedge_share: Annotated[
         float,
-        Option(
-            help="Fraction kept to set the hedge, where the data have no 'val' part.",
-            min=0,
-            max=0.9,
+        option(
+            "Fraction kept to set the hedge, where the data have no 'val' part.", min=0, max=0.9
         ),
     ] = 0.1,
     skip_bad_images: Annotated[
-        bool, Option("--skip-bad-images", help="Skip images that cannot be read.")
+        bool, option("Skip images that cannot be read.", "--skip-bad-images")
     ] = False,
     list_parameters: Annotated[
-        bool, Option("--list-parameters", help="Print every parameter of the method and exit.")
+        bool, option("Print every parameter of the method and exit.", "--list-parameters")
     ] = False,
     quiet: common.QuietOption = False,
 ) -> None:
     """Train a model on labelled images and write it to one file.
 
+    The folders of DATA name the classes, and the outermost may be train, val and test; a table has
+    one row for each image. A label may stop half-way down the tree.
+
     Every parameter of the method is a flag too, such as --kl-weight 0.01; --list-parameters shows
-    them. A label may stop half-way down the tree.
+    them.
 
     Part of the images is kept aside: to set the hedge, which travels in the model file, and for
     skh2edl evaluate, which knows by their content which images the model has seen.

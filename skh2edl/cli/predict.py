@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import Console
-from typer import Argument, Option
+from typer import Argument
 
 from . import common
+from .common import option
 from .data import Data, read_unlabelled
 from .tables import FORMATS, Row, Spool
 
@@ -23,38 +24,32 @@ _RESERVED = {"image", "row", "leaf", "hedged", "hedged_level", "nonspecificity",
 def predict(
     model: common.ModelArgument,
     inputs: Annotated[
-        list[str],
-        Argument(
-            help="Folders (all images in them, however deep), .csv tables, patterns in quotes, or "
-            "single images."
-        ),
+        list[str], Argument(help="Folders, .csv tables, patterns in quotes, or single images.")
     ],
     out: Annotated[
-        Path, Option("--out", "-o", help="The table to write: .csv, .parquet, .json or .jsonl.")
+        Path, option("Table to write: .csv, .parquet, .json or .jsonl.", "--out", "-o")
     ] = Path("answers.csv"),
     promise: Annotated[
         float | None,
-        Option(
-            help="Accuracy that the hedged predictions reach on average.",
+        option(
+            "Accuracy that the hedged predictions reach on average.",
             min=0.5,
             max=0.999,
-            show_default="0.95, if the model can guarantee that",
+            shown="0.95, if the model can guarantee that",
         ),
     ] = None,
     image_column: common.ImageColumnOption = None,
     all_vacuities: Annotated[
-        bool, Option("--all-vacuities", help="One column for every decision of the tree.")
+        bool, option("Add a column for each decision.", "--all-vacuities")
     ] = False,
-    batch_size: Annotated[
-        int, Option(help="Images that are read, classified and saved at once.", min=1)
-    ] = 64,
+    batch_size: Annotated[int, option("Images that are read and saved at once.", min=1)] = 64,
     workers: common.WorkersOption = None,
-    strict: Annotated[
-        bool, Option("--strict", help="Stop at an image that cannot be read, with exit code 1.")
-    ] = False,
+    strict: Annotated[bool, option("Stop at an unreadable image.", "--strict")] = False,
     quiet: common.QuietOption = False,
 ) -> None:
     """Classify images and write a table with one row for each.
+
+    All images in a folder are read, however deep.
 
     The columns are: the image; the best leaf and the best class of each level above, with their
     probability (and belief and plausibility, for evidential models); the hedged prediction, which

@@ -8,31 +8,23 @@ import socket
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Option
-
-from .common import ModelArgument, QuietOption, UsageError, consoles
+from .common import ModelArgument, QuietOption, UsageError, consoles, option
 
 
 def serve(
     model: ModelArgument,
-    host: Annotated[
-        str, Option(help="Address to listen at; the default can be reached from here only.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, Option(help="Port to listen at; 0 takes a free one.", min=0, max=65535)
-    ] = 8000,
-    max_upload_mb: Annotated[
-        float, Option(help="Most that one request may send, in megabytes.", min=0.001)
-    ] = 64,
-    max_files: Annotated[int, Option(help="Most images in one request.", min=1)] = 32,
+    host: Annotated[str, option("Address to listen at; by default only from here.")] = "127.0.0.1",
+    port: Annotated[int, option("Port; 0 takes a free one.", min=0, max=65535)] = 8000,
+    max_upload_mb: Annotated[float, option("Most megabytes in a request.", min=0.001)] = 64,
+    max_files: Annotated[int, option("Most images in one request.", min=1)] = 32,
     allow_host: Annotated[
         list[str] | None,
-        Option(
-            help="A name to call the server by, beside its address; can be repeated.",
-            show_default="localhost, and the name of this machine if --host is not loopback",
+        option(
+            "A name to call the server by, beside its address; can be repeated.",
+            shown="localhost, and this machine's if --host is not loopback",
         ),
     ] = None,
-    open_page: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
+    open_page: Annotated[bool, option("Open the page in the browser.", "--open")] = False,
     quiet: QuietOption = False,
 ) -> None:
     """Serve a page on which photographs can be tried, and the same as a JSON API.

@@ -11,9 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Argument, Option
+from typer import Argument
 
-from .common import PROBLEM, UsageError, as_names, check_output, consoles, plain_errors, say_written
+from .common import (
+    PROBLEM,
+    UsageError,
+    as_names,
+    check_output,
+    consoles,
+    option,
+    plain_errors,
+    say_written,
+)
 from .data import Columns, read_labelled
 
 if TYPE_CHECKING:
@@ -32,9 +41,9 @@ TreeArgument = Annotated[
 ]
 LevelsOption = Annotated[
     str | None,
-    Option(
-        help="Names of the levels, such as family,genus; for a table its rank columns.",
-        show_default="what the file says",
+    option(
+        "Names of the levels, such as family,genus; for a table its rank columns.",
+        shown="what the file says",
     ),
 ]
 
@@ -50,12 +59,12 @@ def check(
     levels: LevelsOption = None,
     data: Annotated[
         Path | None,
-        Option(
-            help="Labelled images, a folder or a .csv table, to look for labels that the tree does "
+        option(
+            "Labelled images, a folder or a .csv table, to look for labels that the tree does "
             "not name and classes without images."
         ),
     ] = None,
-    labels: Annotated[str | None, Option(help="Columns of the label in the table.")] = None,
+    labels: Annotated[str | None, option("Columns of the label in the table.")] = None,
 ) -> None:
     """Say what a taxonomy looks like and what may be wrong with it.
 
@@ -85,8 +94,8 @@ def check(
 def draw(
     tree: TreeArgument,
     levels: LevelsOption = None,
-    under: Annotated[str | None, Option(help="Draw only what is below this class.")] = None,
-    lines: Annotated[int, Option(help="Lines to draw at most.", min=5)] = 60,
+    under: Annotated[str | None, option("Draw only what is below this class.")] = None,
+    lines: Annotated[int, option("Lines to draw at most.", min=5)] = 60,
 ) -> None:
     """Draw a taxonomy as text; what does not fit is folded.
 
