@@ -1,4 +1,4 @@
-"""``skh2edl calibrate``, and the hedge that `fit` sets in the same way."""
+"""``skh2edl calibrate``, and how `fit` sets the same hedge."""
 
 from __future__ import annotations
 

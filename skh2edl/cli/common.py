@@ -1,4 +1,4 @@
-"""What every command shares: options, exit codes, and what is printed where."""
+"""What all commands have in common: options, exit codes and output."""
 
 from __future__ import annotations
 

@@ -86,14 +86,14 @@ class Data:
         """
         import numpy as np
 
-        rows = np.arange(len(self))[which]
+        positions = np.arange(len(self))[which]
         return replace(
             self,
-            X=self.X.iloc[rows] if hasattr(self.X, "iloc") else self.X[rows],
-            ids=[self.ids[row] for row in rows.tolist()],
-            labels=None if self.labels is None else self.labels[rows],
-            split=None if self.split is None else self.split[rows],
-            groups=None if self.groups is None else self.groups[rows],
+            X=self.X.iloc[positions] if hasattr(self.X, "iloc") else self.X[positions],
+            ids=[self.ids[position] for position in positions.tolist()],
+            labels=None if self.labels is None else self.labels[positions],
+            split=None if self.split is None else self.split[positions],
+            groups=None if self.groups is None else self.groups[positions],
         )
 
 

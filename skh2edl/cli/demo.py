@@ -228,8 +228,8 @@ def choose_stories(images: Pixels, labels: Any, info: Any) -> list[Story]:
     distortion = info["blur"] + 10 * info["noise"] + 10 * info["occlusion"]
 
     def clearest(label: str) -> Pixels:
-        rows = np.flatnonzero(labels == label)
-        return np.asarray(images[rows[distortion[rows].argmin()]])
+        found = np.flatnonzero(labels == label)
+        return np.asarray(images[found[distortion[found].argmin()]])
 
     zhe, o = "CYRILLIC CAPITAL LETTER ZHE", "LATIN CAPITAL LETTER O"
     clear, round_one = clearest(zhe), clearest(o)

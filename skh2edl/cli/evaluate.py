@@ -110,10 +110,10 @@ def _choose_part(
     """Return what to evaluate, and how it was chosen."""
     if data.split is not None:
         wanted = part or ("test" if (data.split == "test").any() else "all")
-        rows = (data.split == wanted) | (wanted == "all")
-        if not rows.any():
+        is_chosen = (data.split == wanted) | (wanted == "all")
+        if not is_chosen.any():
             raise ValueError(f"{data.name} has no {wanted!r} part. Choose another --split.")
-        return data.select(rows), f"the {wanted!r} part of {data.name}"
+        return data.select(is_chosen), f"the {wanted!r} part of {data.name}"
     if part in ("train", "val", "test"):
         raise common.UsageError(
             f"--split {part} was asked for, but {data.name} has no parts. Drop it, or name the "

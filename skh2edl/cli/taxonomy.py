@@ -13,16 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument
 
-from .common import (
-    PROBLEM,
-    UsageError,
-    as_names,
-    check_output,
-    consoles,
-    option,
-    plain_errors,
-    say_written,
-)
+from . import common
+from .common import as_names, option, plain_errors
 from .data import Columns, read_labelled
 
 if TYPE_CHECKING:
@@ -58,18 +50,15 @@ def check(
     tree: TreeArgument,
     levels: LevelsOption = None,
     data: Annotated[
-        Path | None,
-        option(
-            "Labelled images, a folder or a .csv table, to look for labels that the tree does "
-            "not name and classes without images."
-        ),
+        Path | None, option("Labelled images to compare with: a folder or a .csv table.")
     ] = None,
     labels: Annotated[str | None, option("Columns of the label in the table.")] = None,
 ) -> None:
     """Say what a taxonomy looks like and what may be wrong with it.
 
-    Ends with exit code 1 if the tree cannot be used, or the data do not fit it; remarks do not
-    change the exit code.
+    With --data it also looks for labels that the tree does not name and for classes without
+    images. Ends with exit code 1 if the tree cannot be used, or the data do not fit it; remarks do
+    not change the exit code.
 
     For example:
 
@@ -77,7 +66,7 @@ def check(
 
       skh2edl taxonomy check ranks.csv --levels order,species --data birds.csv
     """
-    results, _ = consoles()
+    results, _ = common.consoles()
     found = read_tree(tree, as_names(levels))
     results.print(_facts(found), markup=False)
     remarks = _remarks(found)
@@ -131,11 +120,11 @@ def convert(
     """
     from ..utils.files import write_atomically
 
-    check_output(out, WRITABLE)
+    common.check_output(out, WRITABLE)
     found = read_tree(tree, as_names(levels))
     content = tree_text(found, out.suffix.lower()).encode()
     write_atomically(out, lambda file: file.write(content))
-    say_written(consoles()[0], out)
+    common.say_written(common.consoles()[0], out)
 
 
 def _facts(tree: Any) -> str:
@@ -144,13 +133,11 @@ def _facts(tree: Any) -> str:
         f"  {name}: {tree.nodes_at_depth(depth).size} classes"
         for depth, name in enumerate(names, start=1)
     ]
-    return "\n".join(
-        [
-            f"{tree.n_leaves} leaves, {tree.n_nodes} nodes, {tree.n_branching} decisions, "
-            f"{tree.n_levels} level(s); the root is called {tree.root_name!r}.",
-            *levels,
-        ]
+    sizes = (
+        f"{tree.n_leaves} leaves, {tree.n_nodes} nodes, {tree.n_branching} decisions, "
+        f"{tree.n_levels} level(s); the root is called {tree.root_name!r}."
     )
+    return "\n".join([sizes, *levels])
 
 
 def _remarks(tree: Any) -> list[str]:
@@ -211,7 +198,7 @@ def _data_remarks(tree: Any, data: Path, labels: str | None) -> list[str]:
         found = read_labelled(data, columns, taxonomy=tree, check="none", labels_only=True)
     except (KeyError, ValueError) as error:
         typer.secho(f"Error: The data do not fit the tree. {error}", err=True, fg="red")
-        raise typer.Exit(PROBLEM) from None
+        raise typer.Exit(common.PROBLEM) from None
     truth = label_nodes(found.labels, tree)
     kinds = {"unlabelled", "half_way", "leaves_without_samples", "leaves_with_few_samples"}
     return [
@@ -255,7 +242,7 @@ def read_tree(path: Path, levels: Sequence[str] = ()) -> Taxonomy:
 
         return load_model(path).taxonomy_
     if suffix not in READABLE:
-        raise UsageError(
+        raise common.UsageError(
             f"{path} must be a folder or end in {', '.join(READABLE)}, which says how to read it; "
             f"it ends in {suffix or 'nothing'!r}."
         )

@@ -173,6 +173,6 @@ def test_a_real_interruption_ends_the_real_command_with_130():
     )
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors == "Interrupted.\n"

@@ -147,19 +147,19 @@ def page(driver, url):
 def test_a_photograph_is_classified_and_the_slider_makes_the_prediction_safer(page, photos):
     page.send(photos / "0.png")
     assert page["shown"].is_displayed()
-    promises = page.ask("api/model")["hedge"]["promises"]
+    guarantees = page.ask("api/model")["hedge"]["promises"]
     content = (photos / "0.png").read_bytes()
     seen = []
-    for place in [*range(0, len(promises), 10), len(promises) - 1]:
+    for place in [*range(0, len(guarantees), 10), len(guarantees) - 1]:
         page.slide(place)
-        promise = promises[place]["promise"]
-        answer = send(page.url, content, promise=promise)["hedged"]
-        sure = answer["label"] if answer["level"] != "nothing" else "No prediction is sure enough"
+        target = guarantees[place]["promise"]
+        hedged = send(page.url, content, promise=target)["hedged"]
+        sure = hedged["label"] if hedged["level"] != "nothing" else "No prediction is sure enough"
         assert page["headline"].text == sure
         assert page.said()[0].startswith(sure)
-        assert page["sure"].text == f"{100 * promise:g} %"
+        assert page["sure"].text == f"{100 * target:g} %"
         marked = [r for r in page.rows() if "the prediction" in r.get_attribute("aria-label")]
-        assert [row.get_attribute("data-node") for row in marked] == [str(answer["node"])]
+        assert [row.get_attribute("data-node") for row in marked] == [str(hedged["node"])]
         seen.append(sure)
     page.driver.find_element(By.CSS_SELECTOR, "input[value=threshold]").click()
     page.slide(0)
