@@ -97,10 +97,7 @@ def evaluate(
     report.write(out)
     if figures is not None:
         _write_figures(report, figures)
-    for question in report.questions:
-        answer = f"[green]{escape(question.answer)}[/green]"
-        results.print(f"[bold]{question.question}[/bold] {answer}")
-        results.print("  " + escape(question.sentences[0]))
+    _say_findings(results, report)
     common.say_written(results, out)
 
 
@@ -176,6 +173,13 @@ def _facts(estimator: Any, card: ModelCard, note: str) -> dict[str, str]:
         "written": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         **notes,
     }
+
+
+def _say_findings(results: Console, report: Any) -> None:
+    for question in report.questions:
+        answer = f"[green]{escape(question.answer)}[/green]"
+        results.print(f"[bold]{question.question}[/bold] {answer}")
+        results.print("  " + escape(question.sentences[0]))
 
 
 def _write_figures(report: Any, path: Path) -> None:

@@ -138,19 +138,12 @@ def fit(
     )
     everything = _read_data(data, columns, taxonomy, levels, skip_bad_images)
     parts = divide(everything, test_share, hedge_share)
-    estimator.set_params(
-        taxonomy=everything.taxonomy, verbose=int(remarks.is_terminal and not quiet)
-    )
     remarks.print(_plan(estimator, everything, parts))
-    _train(estimator, parts.train, checkpoint_dir)
+    _train(estimator, parts.train, checkpoint_dir, remarks)
     card = _save(estimator, parts, out, remarks)
     common.say_written(results, out)
     say_hedge(remarks, card)
-    remarks.print(
-        f"[bold]Next:[/bold] skh2edl evaluate {out} {data}\n"
-        f"      skh2edl predict {out} NEW_IMAGES --out predictions.csv",
-        soft_wrap=True,
-    )
+    _say_next(remarks, out, data)
 
 
 def _print_parameters(results: Console, kind: Any) -> None:
@@ -255,7 +248,9 @@ def _plan(estimator: Any, everything: Data, parts: Parts) -> str:
     )
 
 
-def _train(estimator: Any, train: Data, checkpoint_dir: Path | None) -> None:
+def _train(estimator: Any, train: Data, checkpoint_dir: Path | None, remarks: Console) -> None:
+    is_shown = remarks.is_terminal and not remarks.quiet
+    estimator.set_params(taxonomy=train.taxonomy, verbose=int(is_shown))
     try:
         estimator.fit(train.X, train.labels, groups=train.groups)
     except KeyboardInterrupt:
@@ -289,3 +284,11 @@ def _save(estimator: Any, parts: Parts, out: Path, remarks: Console) -> ModelCar
         card = calibrated(estimator, held, card, remarks)
     write_card(out, card)
     return card
+
+
+def _say_next(remarks: Console, model: Path, data: Path) -> None:
+    remarks.print(
+        f"[bold]Next:[/bold] skh2edl evaluate {model} {data}\n"
+        f"      skh2edl predict {model} NEW_IMAGES --out predictions.csv",
+        soft_wrap=True,
+    )
