@@ -35,14 +35,14 @@ def draw(url, photographs):
         while not driver.find_elements(By.CSS_SELECTOR, "html[data-ready]"):
             time.sleep(0.1)
         driver.find_element(By.ID, "pick").send_keys("\n".join(map(str, photographs)))
-        while "answered" not in driver.find_element(By.ID, "progress").text:
+        while "classified" not in driver.find_element(By.ID, "progress").text:
             time.sleep(0.1)
         time.sleep(0.5)
-        # The least certain prediction shows the most.
+        # The prediction that leaves the most open shows the most.
         opened = driver.find_elements(By.CSS_SELECTOR, "#list .open")
         said = [button.find_element(By.CLASS_NAME, "said").text for button in opened]
-        probability = [float((re.search(r"0\.\d+$", text) or ["1"])[0]) for text in said]
-        opened[probability.index(min(probability))].click()
+        shares = [float((re.search(r"0\.\d+$", text) or ["1"])[0]) for text in said]
+        opened[shares.index(min(shares))].click()
         picture = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
         picture.quantize(256).save(PICTURE, optimize=True)
     finally:

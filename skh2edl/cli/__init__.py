@@ -16,8 +16,8 @@ def main() -> None:
             import_optional(package, extra="cli")
     except ImportError as missing:
         sys.exit(f"The skh2edl command cannot start. {missing}")
-    from ._run import show_warning
     from .app import app
+    from .common import show_warning
 
     warnings.showwarning = show_warning
     # A terminal that cannot show a character gets a question mark, not an exception.

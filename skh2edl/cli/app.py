@@ -1,4 +1,4 @@
-"""The command and its parts: each module adds its own, and loads what is heavy when it runs."""
+"""The ``skh2edl`` application; each command loads what is heavy when it runs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import benchmark, demo_command, evaluate, export, fit, predict, serve, taxonomy
-from ._run import plain_errors
+from .benchmark import benchmark
+from .calibrate import calibrate
+from .common import plain_errors
+from .demo import demo
+from .evaluate import evaluate
+from .export import export
+from .fit import fit
+from .predict import predict
+from .serve import serve
+from .taxonomy import commands as taxonomy
 
 __all__ = ["app", "plain_errors"]
 
@@ -41,11 +49,14 @@ def options(
 
 
 # In the order in which a newcomer meets them.
-demo_command.register(app)
-fit.register(app)
-predict.register(app)
-evaluate.register(app)
-serve.register(app)
-taxonomy.register(app)
-export.register(app)
-benchmark.register(app)
+app.command()(plain_errors(demo))
+# Every parameter of the method is a flag, so that unknown flags are looked up there.
+_ANY_FLAG = {"allow_extra_args": True, "ignore_unknown_options": True}
+app.command(context_settings=_ANY_FLAG)(plain_errors(fit))
+app.command()(plain_errors(calibrate))
+app.command()(plain_errors(predict))
+app.command()(plain_errors(evaluate))
+app.command()(plain_errors(serve))
+app.add_typer(taxonomy, name="taxonomy")
+app.command()(plain_errors(export))
+app.command()(plain_errors(benchmark))

@@ -1,4 +1,4 @@
-"""What a person points at, a folder, a table or a pattern, as samples with or without labels."""
+"""Folders, tables and patterns of files as samples, with or without labels."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import csv
 import fnmatch
 import glob
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._run import usage_error
+from .common import UsageError
 
 if TYPE_CHECKING:
     from ..taxonomy.taxonomy import Taxonomy
@@ -21,7 +21,7 @@ LABEL_COLUMNS = ("label", "class", "species")
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table mean what; None or empty leaves it to their names.
+    """Columns of a table; None or empty finds them by their names.
 
     Parameters
     ----------
@@ -47,11 +47,11 @@ class Data:
     Parameters
     ----------
     name : str
-        What to call the data.
+        Name of the data.
     X : ndarray of str or DataFrame
         Image files, or features.
     ids : list of str
-        What each sample is called.
+        Name of each sample.
     labels : ndarray or None
         Labels, as the taxonomy spells them.
     taxonomy : Taxonomy or None
@@ -61,7 +61,7 @@ class Data:
     groups : ndarray of str or None
         Subjects, where the data name them.
     columns : Columns
-        What was taken from where.
+        The columns that were read.
     """
 
     name: str
@@ -76,26 +76,24 @@ class Data:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def select(self, rows: Any) -> Data:
+    def select(self, which: Any) -> Data:
         """Return some of the samples.
 
         Parameters
         ----------
-        rows : ndarray of bool or int
-            Which.
+        which : slice, or ndarray of bool or int
+            The samples to return.
         """
         import numpy as np
 
-        rows = np.arange(len(self))[rows]
-        return Data(
-            self.name,
-            self.X.iloc[rows] if hasattr(self.X, "iloc") else self.X[rows],
-            [self.ids[row] for row in rows.tolist()],
-            None if self.labels is None else self.labels[rows],
-            self.taxonomy,
-            None if self.split is None else self.split[rows],
-            None if self.groups is None else self.groups[rows],
-            self.columns,
+        positions = np.arange(len(self))[which]
+        return replace(
+            self,
+            X=self.X.iloc[positions] if hasattr(self.X, "iloc") else self.X[positions],
+            ids=[self.ids[position] for position in positions.tolist()],
+            labels=None if self.labels is None else self.labels[positions],
+            split=None if self.split is None else self.split[positions],
+            groups=None if self.groups is None else self.groups[positions],
         )
 
 
@@ -119,7 +117,7 @@ def read_labelled(
     taxonomy : Taxonomy, default=None
         The tree of the labels; None takes the folders, or the label columns.
     check : {"exists", "none"}, default="exists"
-        Whether a missing or empty image is an error here.
+        Whether a missing or empty image is an error.
     level_names : tuple of str, default=()
         Names of the levels of a folder.
     labels_only : bool, default=False
@@ -127,12 +125,9 @@ def read_labelled(
     """
     if path.is_dir():
         return _read_folder(path, taxonomy, check, level_names)
-    _check_table(path)
     header = _header(path)
-    known = _known_columns(path, header, columns, taxonomy, labels_only)
-    if known.image is None:
-        return _read_rows(path, known, taxonomy)
-    return _read_images(path, known, taxonomy, check)
+    found = _find_columns(path, header, columns, taxonomy, labels_only)
+    return _read_table(path, found, taxonomy, check)
 
 
 def _read_folder(
@@ -147,15 +142,8 @@ def _read_folder(
     if taxonomy is not None:
         nodes = [_node(taxonomy, tree.path(label)) for label in labels.tolist()]
         labels, tree = np.array(taxonomy.labels(nodes)), taxonomy
-    is_split = bool((record.split != "train").any())
-    return Data(
-        record.name,
-        record.images,
-        record.ids.tolist(),
-        labels,
-        tree,
-        record.split if is_split else None,
-    )
+    split = record.split if (record.split != "train").any() else None
+    return Data(record.name, record.images, record.ids.tolist(), labels, tree, split)
 
 
 def _node(taxonomy: Taxonomy, path: tuple[Any, ...]) -> int:
@@ -168,19 +156,17 @@ def _node(taxonomy: Taxonomy, path: tuple[Any, ...]) -> int:
         return taxonomy.node(path[-1])
 
 
-def _check_table(path: Path) -> None:
+def _header(path: Path) -> list[str]:
+    """Return the names of the columns of a table."""
     if not path.exists():
         raise FileNotFoundError(
             f"There is no data at {str(path)!r}. Give a folder of images or a .csv file."
         )
     if path.suffix.lower() != ".csv":
-        raise usage_error(
+        raise UsageError(
             f"{path} must be a folder of images or a table that ends in .csv; it ends in "
             f"{path.suffix or 'nothing'!r}."
         )
-
-
-def _header(path: Path) -> list[str]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             header = [name.strip() for name in next(csv.reader(file), [])]
@@ -191,46 +177,51 @@ def _header(path: Path) -> list[str]:
     return header
 
 
-def _known_columns(
-    path: Path,
-    header: list[str],
-    columns: Columns,
-    taxonomy: Taxonomy | None,
-    labels_only: bool,
+def _named(header: list[str], names: Sequence[str]) -> str | None:
+    """Return the first column that has one of some names, in any capitals."""
+    return next((name for name in header if name.lower() in names), None)
+
+
+def _find_columns(
+    path: Path, header: list[str], columns: Columns, taxonomy: Taxonomy | None, labels_only: bool
 ) -> Columns:
-    """Fill in what was not said from the names of the columns."""
-    named = [columns.image, *columns.labels, columns.split, columns.group]
-    missing = [name for name in named if name and name not in header]
+    """Fill in the columns that were not named from the header."""
+    given = [columns.image, *columns.labels, columns.split, columns.group]
+    missing = [name for name in given if name and name not in header]
     if missing:
-        raise usage_error(f"{path} has no column {missing[0]!r}. It has {', '.join(header)}.")
+        raise UsageError(f"{path} has no column {missing[0]!r}. It has {', '.join(header)}.")
     image, features = columns.image, columns.features
     if features:
         chosen = [name for name in header if any(fnmatch.fnmatch(name, p) for p in features)]
         if not chosen:
-            raise usage_error(
+            raise UsageError(
                 f"{path} has no column like {' or '.join(features)}. It has {', '.join(header)}."
             )
         features = tuple(chosen)
     elif image is None:
-        image = next((name for name in header if name.lower() in IMAGE_COLUMNS), None)
+        image = _named(header, IMAGE_COLUMNS)
         if image is None and not labels_only:
-            raise usage_error(
+            raise UsageError(
                 f"{path} has no column named {', '.join(IMAGE_COLUMNS[:4])}, so the images are not "
                 f"found. Name it with --image-column, or name columns of numbers with --features. "
                 f"It has {', '.join(header)}."
             )
-    split = columns.split or next((name for name in header if name.lower() == "split"), None)
-    group = columns.group or next((name for name in header if name.lower() == "group"), None)
-    return Columns(image, columns.labels or _labels(path, header, taxonomy), split, group, features)
+    return Columns(
+        image,
+        columns.labels or _labels(path, header, taxonomy),
+        columns.split or _named(header, ("split",)),
+        columns.group or _named(header, ("group",)),
+        features,
+    )
 
 
 def _labels(path: Path, header: list[str], taxonomy: Taxonomy | None) -> tuple[str, ...]:
     ranks = () if taxonomy is None else taxonomy.level_names or ()
     if ranks and all(rank in header for rank in ranks):
         return tuple(ranks)
-    found = next((name for name in header if name.lower() in LABEL_COLUMNS), None)
+    found = _named(header, LABEL_COLUMNS)
     if found is None:
-        raise usage_error(
+        raise UsageError(
             f"{path} has no column named {', '.join(LABEL_COLUMNS)}, so the labels are not found. "
             f"Name them from the top level down, such as --labels family,genus,species. It has "
             f"{', '.join(header)}."
@@ -238,22 +229,27 @@ def _labels(path: Path, header: list[str], taxonomy: Taxonomy | None) -> tuple[s
     return (found,)
 
 
-def _read_images(path: Path, columns: Columns, taxonomy: Taxonomy | None, check: str) -> Data:
+def _read_table(path: Path, columns: Columns, taxonomy: Taxonomy | None, check: str) -> Data:
     from ..datasets import load_table
 
-    assert columns.image is not None
+    table, image_column, X = path, columns.image, None
+    if image_column is None:
+        # Without images the rows stand for themselves, counted as a spreadsheet does.
+        table, image_column, check = _text_table(path), "_row", "none"
+        X = _numbers(path, columns.features) if columns.features else table
+        table[image_column] = _row_names(len(table))
     record = load_table(
-        path,
+        table,
         label_columns=columns.labels,
-        image_column=columns.image,
+        image_column=image_column,
         split_column=columns.split,
         group_column=columns.group,
         taxonomy=taxonomy,
         check=check,
     )
     return Data(
-        record.name,
-        record.images,
+        path.stem,
+        record.images if X is None else X,
         record.ids.tolist(),
         record.labels,
         record.taxonomy,
@@ -263,35 +259,8 @@ def _read_images(path: Path, columns: Columns, taxonomy: Taxonomy | None, check:
     )
 
 
-def _read_rows(path: Path, columns: Columns, taxonomy: Taxonomy | None) -> Data:
-    """Read rows without images; their labels as a table of images has them."""
-    import numpy as np
-
-    from ..datasets import load_table
-
-    text = _text_table(path)
-    frame = _numbers(path, columns.features) if columns.features else text
-    ids = [f"row {row}" for row in range(2, len(text) + 2)]  # as a spreadsheet counts them
-    text["_row"] = ids
-    record = load_table(
-        text,
-        label_columns=columns.labels,
-        image_column="_row",
-        split_column=columns.split,
-        group_column=columns.group,
-        taxonomy=taxonomy,
-        check="none",
-    )
-    return Data(
-        path.stem,
-        frame,
-        ids,
-        np.asarray(record.labels),
-        record.taxonomy,
-        record.split if columns.split else None,
-        record.groups if columns.group else None,
-        columns,
-    )
+def _row_names(n_rows: int) -> list[str]:
+    return [f"row {row}" for row in range(2, n_rows + 2)]
 
 
 def _text_table(path: Path) -> Any:
@@ -327,7 +296,7 @@ def _numbers(path: Path, names: Sequence[str]) -> Any:
 def read_unlabelled(
     inputs: Sequence[str], *, image_column: str | None = None, features: Sequence[str] | None = None
 ) -> Data:
-    """Read what is to be classified.
+    """Read samples to classify.
 
     Parameters
     ----------
@@ -343,19 +312,16 @@ def read_unlabelled(
 
     if features is not None:
         if len(inputs) != 1 or Path(inputs[0]).suffix.lower() != ".csv":
-            raise usage_error(
+            raise UsageError(
                 "This model reads columns of numbers, not images: give one .csv file with "
                 f"{', '.join(features[:5])}{', ...' if len(features) > 5 else ''}."
             )
         path = Path(inputs[0])
-        _check_table(path)
+        _header(path)
         frame = _numbers(path, features)
-        return Data(path.stem, frame, [f"row {row}" for row in range(2, len(frame) + 2)])
-    found: dict[str, None] = {}  # in order, each once
-    for text in inputs:
-        for file in _images_of(text, image_column):
-            found.setdefault(file)
-    names = list(found)
+        return Data(path.stem, frame, _row_names(len(frame)))
+    # In order, each once.
+    names = list(dict.fromkeys(file for text in inputs for file in _images_of(text, image_column)))
     return Data(Path(inputs[0]).name or "images", np.array(names), names)
 
 
@@ -390,11 +356,9 @@ def _images_of(text: str, image_column: str | None) -> list[str]:
 
 def _images_in_table(path: Path, image_column: str | None) -> list[str]:
     header = _header(path)
-    column = image_column
-    if column is None:
-        column = next((name for name in header if name.lower() in IMAGE_COLUMNS), None)
+    column = image_column or _named(header, IMAGE_COLUMNS)
     if column is None or column not in header:
-        raise usage_error(
+        raise UsageError(
             f"{path} has no column {column or ' or '.join(IMAGE_COLUMNS[:4])!r}. Name the column "
             f"of the files with --image-column. It has {', '.join(header)}."
         )

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument
 
-from ._run import check_output, consoles, plain_errors
-from .options import ModelArgument
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command.
-
-    Parameters
-    ----------
-    app : typer.Typer
-        The application.
-    """
-    app.command()(plain_errors(export))
+from .common import ModelArgument, check_output, consoles, say_written
 
 
 def export(
-    model: ModelArgument,
-    out: Annotated[Path, typer.Argument(help="The .onnx file to write.", show_default=False)],
+    model: ModelArgument, out: Annotated[Path, Argument(help="The .onnx file to write.")]
 ) -> None:
     """Write a model as ONNX, for programs that have no torch.
 
@@ -36,15 +24,12 @@ def export(
 
       skh2edl export birds.safetensors birds.onnx
     """
-    import warnings
-
     from ..estimators.model_files import load_model
 
-    results, _ = consoles()
     check_output(out, (".onnx",))
     estimator = load_model(model)
     with warnings.catch_warnings():
         # torch warns about its own plans, which are not for users of this command.
         warnings.simplefilter("ignore")
         estimator.export_onnx(out)
-    results.print(f"[bold green]Wrote {out}[/bold green]", soft_wrap=True)
+    say_written(consoles()[0], out)

@@ -6,56 +6,44 @@ import difflib
 import inspect
 import re
 import tomllib
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ._run import usage_error
+from .common import UsageError
 
-# What the command decides itself.
+# Set by the command itself.
 _NOT_FOR_USERS = {"taxonomy", "warm_start", "verbose"}
 
 
-def method_names() -> dict[str, str]:
-    """Return the short name of every method, and its class.
-
-    Examples
-    --------
-    >>> method_names()["flat-ce"]
-    'FlatCEClassifier'
-    """
-    from ..estimators.methods import MODEL_CLASSES
-
-    short = {
-        "H2EDLClassifier": "h2edl",
-        "FlatCEClassifier": "flat-ce",
-        "HierCEClassifier": "hier-ce",
-        "FlatEDLClassifier": "flat-edl",
-        "IEDLClassifier": "i-edl",
-        "REDLClassifier": "r-edl",
-        "HENNClassifier": "henn",
-        "HXEClassifier": "hxe",
-        "SoftLabelClassifier": "soft-labels",
-    }
-    return {
-        short.get(name, name.removesuffix("Classifier").lower()): name for name in MODEL_CLASSES
-    }
+METHODS = {
+    "h2edl": "H2EDLClassifier",
+    "flat-ce": "FlatCEClassifier",
+    "hier-ce": "HierCEClassifier",
+    "flat-edl": "FlatEDLClassifier",
+    "i-edl": "IEDLClassifier",
+    "r-edl": "REDLClassifier",
+    "re-edl": "ReEDLClassifier",
+    "henn": "HENNClassifier",
+    "hxe": "HXEClassifier",
+    "soft-labels": "SoftLabelClassifier",
+}
+# Parameters whose flag has a shorter name.
+_SHORT = {"max_epochs": "epochs", "n_workers": "workers", "random_state": "seed"}
 
 
 def estimator_class(method: str) -> Any:
-    """Return the class of a method, named shortly or in full.
+    """Return the class of a method by its short or its full name.
 
     Parameters
     ----------
     method : str
         Such as "h2edl" or "H2EDLClassifier".
     """
-    from ..estimators.methods import MODEL_CLASSES
-
-    names = method_names()
-    name = names.get(method.lower(), method)
-    if name not in MODEL_CLASSES:
-        raise usage_error(f"--method must be one of {', '.join(names)}, got {method!r}.")
-    return MODEL_CLASSES[name]
+    name = METHODS.get(method.lower(), method)
+    if name not in METHODS.values():
+        raise UsageError(f"--method must be one of {', '.join(METHODS)}, got {method!r}.")
+    return getattr(import_module("skh2edl"), name)
 
 
 def parameters_of(estimator: Any) -> dict[str, Any]:
@@ -79,12 +67,12 @@ def parameters_of(estimator: Any) -> dict[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """Read a value as TOML does; what is no number, list or truth value is a text.
+    """Read a value as TOML does; anything but a number, a list or a truth value is a text.
 
     Parameters
     ----------
     text : str
-        What stands behind a flag. "none" means None.
+        The text after a flag. "none" means None.
 
     Examples
     --------
@@ -109,7 +97,7 @@ def parse_flags(arguments: list[str], known: dict[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     arguments : list of str
-        What is left of the command line.
+        Flags and values.
     known : dict
         Parameters.
 
@@ -127,14 +115,14 @@ def parse_flags(arguments: list[str], known: dict[str, Any]) -> dict[str, Any]:
     while waiting:
         flag = waiting.pop(0)
         if not re.match(r"--[A-Za-z]", flag):
-            raise usage_error(f"Unexpected argument {flag!r}. Only one data set can be given.")
+            raise UsageError(f"Unexpected argument {flag!r}. Only one data set can be given.")
         name, equals, text = flag[2:].partition("=")
         name = name.replace("-", "_")
         if name not in known:
-            raise usage_error(f"No such option: --{name.replace('_', '-')}{_nearest(name, known)}")
+            raise UsageError(f"No such option: --{name.replace('_', '-')}{_nearest(name, known)}")
         if not equals:
             if not waiting:
-                raise usage_error(f"{flag} needs a value.")
+                raise UsageError(f"{flag} needs a value.")
             text = waiting.pop(0)
         values[name] = parse_value(text)
     return values
@@ -158,7 +146,7 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise usage_error(f"There is no file {str(path)!r} for --config.") from None
+        raise UsageError(f"There is no file {str(path)!r} for --config.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid TOML: {error}.") from None
     return {
@@ -167,27 +155,41 @@ def read_config(path: Path) -> dict[str, Any]:
     }
 
 
-def check_config(content: dict[str, Any], known: dict[str, Any], path: Path) -> None:
-    """Refuse names that are no parameters.
+def gather(
+    kind: Any,
+    config: Path | None,
+    content: dict[str, Any],
+    options: dict[str, Any],
+    arguments: list[str],
+) -> dict[str, Any]:
+    """Join the parameters of a file and of flags; flags win.
 
     Parameters
     ----------
+    kind : class
+        The estimator.
+    config : path or None
+        The file, for messages.
     content : dict
-        What a file sets.
-    known : dict
-        Parameters.
-    path : path
-        The file, for the message.
+        Parameters set in the file.
+    options : dict
+        Parameters with an option of their own; None where it was not given.
+    arguments : list of str
+        The other flags of the command line.
     """
+    known = parameters_of(kind)
     for name in content:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=2)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise ValueError(f"{path} sets {name!r}, which is no parameter of the method.{hint}")
+            raise ValueError(f"{config} sets {name!r}, which is no parameter of the method.{hint}")
+    given = {name: value for name, value in options.items() if value is not None}
+    none = dict.fromkeys(name for name, value in given.items() if value == "none")
+    return content | given | none | parse_flags(arguments, known)
 
 
-def make_estimator(kind: Any, values: dict[str, Any], taxonomy: Any) -> Any:
-    """Make the estimator, or say which value is wrong before anything is computed.
+def make_estimator(kind: Any, values: dict[str, Any]) -> Any:
+    """Make the estimator, or name the flag whose value is wrong before any work is done.
 
     Parameters
     ----------
@@ -195,8 +197,6 @@ def make_estimator(kind: Any, values: dict[str, Any], taxonomy: Any) -> Any:
         The estimator.
     values : dict
         Parameters.
-    taxonomy : Taxonomy
-        The tree.
     """
     from ..training.recipe import GROUPS
 
@@ -205,11 +205,11 @@ def make_estimator(kind: Any, values: dict[str, Any], taxonomy: Any) -> Any:
         names = inspect.signature(of_group).parameters.keys() & own.keys()
         if names:
             own[group] = of_group(**{name: own.pop(name) for name in names})
-    estimator = kind(taxonomy, **own)
+    estimator = kind(**own)
     try:
         estimator._validate_params()
     except ValueError as error:
-        raise usage_error(_as_flag(str(error), values)) from None
+        raise UsageError(_as_flag(str(error), values)) from None
     return estimator
 
 
@@ -218,10 +218,10 @@ def _as_flag(message: str, values: dict[str, Any]) -> str:
     found = re.match(r"The '(\w+)' parameter of \w+ (must be .*)", message, flags=re.DOTALL)
     if found is None or found[1] not in values:
         return message
-    return f"--{found[1].replace('_', '-')} {found[2]}"
+    return f"--{_SHORT.get(found[1], found[1]).replace('_', '-')} {found[2]}"
 
 
-def describe_parameters(kind: Any) -> list[tuple[str, str, str]]:
+def describe(kind: Any) -> list[tuple[str, str, str]]:
     """Return flag, default and meaning of every parameter.
 
     Parameters
@@ -234,12 +234,14 @@ def describe_parameters(kind: Any) -> list[tuple[str, str, str]]:
 
     meanings: dict[str, str] = {}
     for documented in (*GROUPS.values(), H2EDLClassifier, kind):
-        meanings |= _meanings(inspect.getdoc(documented) or "")
+        found = _meanings(inspect.getdoc(documented) or "")
+        # "As in :class:`H2EDLClassifier`" tells a user of the command nothing.
+        meanings |= {name: text for name, text in found.items() if ":class:" not in text}
     return [
         (
             f"--{name.replace('_', '-')}",
             "none" if default is None else str(default),
-            meanings.get(name, ""),
+            meanings.get(name, "").replace("``", ""),
         )
         for name, default in parameters_of(kind).items()
     ]

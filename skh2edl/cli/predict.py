@@ -1,118 +1,102 @@
-"""``skh2edl predict``: from images to a table of answers."""
+"""``skh2edl predict``: from images to a table of predictions."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
+from typer import Argument
 
-from ._run import check_output, consoles, plain_errors, progress
+from . import common
+from .common import option
 from .data import Data, read_unlabelled
-from .options import ImageColumnOption, ModelArgument, QuietOption
 from .tables import FORMATS, Row, Spool
 
-_PROMISE = 0.95
+_TARGET_ACCURACY = 0.95
 _RESERVED = {"image", "row", "leaf", "hedged", "hedged_level", "nonspecificity", "error"}
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command.
-
-    Parameters
-    ----------
-    app : typer.Typer
-        The application.
-    """
-    app.command()(plain_errors(predict))
-
-
 def predict(
-    model: ModelArgument,
+    model: common.ModelArgument,
     inputs: Annotated[
-        list[str],
-        typer.Argument(
-            help="Folders (all images in them, however deep), .csv tables, patterns in quotes, or "
-            "single images.",
-            show_default=False,
-        ),
+        list[str], Argument(help="Folders, .csv tables, patterns in quotes, or single images.")
     ],
     out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="The table to write: .csv, .parquet, .json or .jsonl."),
+        Path, option("Table to write: .csv, .parquet, .json or .jsonl.", "--out", "-o")
     ] = Path("answers.csv"),
     promise: Annotated[
         float | None,
-        typer.Option(
-            help="Accuracy that the hedged answers keep on average.",
+        option(
+            "Accuracy that the hedged predictions reach on average.",
             min=0.5,
             max=0.999,
-            show_default="0.95, if the model can promise that",
+            shown="0.95, if the model can guarantee that",
         ),
     ] = None,
-    image_column: ImageColumnOption = None,
+    image_column: common.ImageColumnOption = None,
     all_vacuities: Annotated[
-        bool,
-        typer.Option("--all-vacuities", help="One column for every decision of the tree."),
+        bool, option("Add a column for each decision.", "--all-vacuities")
     ] = False,
-    batch_size: Annotated[
-        int, typer.Option(help="Images that are read, answered and kept at once.", min=1)
-    ] = 64,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes that read images.", show_default="chosen")
-    ] = None,
-    strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Stop at an image that cannot be read, with exit code 1."),
-    ] = False,
-    quiet: QuietOption = False,
+    batch_size: Annotated[int, option("Images that are read and saved at once.", min=1)] = 64,
+    workers: common.WorkersOption = None,
+    strict: Annotated[bool, option("Stop at an unreadable image.", "--strict")] = False,
+    quiet: common.QuietOption = False,
 ) -> None:
     """Classify images and write a table with one row for each.
 
-    The columns are: the image; the best leaf and the best class of each level above, with their
-    probability (and belief and plausibility, for evidential models); the hedged answer, which
-    stops at a coarser class when in doubt; how much belief stopped where; and the vacuities on the
-    way to the leaf. An image that cannot be read has its reason in the column error, and no answer.
+    All images in a folder are read, however deep.
 
-    If it is interrupted, the same command goes on where it stopped; the table appears when it is
-    complete.
+    The columns are: the image; the best leaf and the best class of each level above, with their
+    probability (and belief and plausibility, for evidential models); the hedged prediction, which
+    stops at a coarser class when the model is unsure; how much belief stopped where; and the
+    vacuities on the path to the leaf. An image that cannot be read has its reason in the column
+    error, and no prediction.
+
+    The same command resumes an interrupted run; the table appears when it is complete.
 
     For example:
 
-      skh2edl predict birds.safetensors new_photos/ --out answers.csv
+      skh2edl predict birds.safetensors new_photos/ --out predictions.csv
 
-      skh2edl predict birds.safetensors "camera*/*.jpg" --out answers.parquet
+      skh2edl predict birds.safetensors "camera*/*.jpg" --out predictions.parquet
 
-      skh2edl predict birds.safetensors photo.jpg --promise 0.99 -o answer.json
+      skh2edl predict birds.safetensors photo.jpg --promise 0.99 -o prediction.json
     """
     from ..estimators.model_card import read_card
     from ..estimators.model_files import load_model
 
-    results, remarks = consoles(quiet)
-    check_output(out, FORMATS)
-    if out.suffix.lower() == ".parquet":
-        from ..utils.optional import import_optional
-
-        import_optional("pyarrow", extra="parquet")  # now, not after the last image
-    estimator = load_model(model)
-    card = read_card(model)
+    results, remarks = common.consoles(quiet)
+    common.check_output(out, FORMATS)
+    estimator, card = load_model(model), read_card(model)
     data = read_unlabelled(inputs, image_column=image_column, features=_features(estimator))
     if estimator.backbone is not None:
         estimator.set_params(on_bad_image="skip", n_workers=workers, batch_size=batch_size)
     threshold = _threshold(card.needed, promise, remarks)
-    writer = _Writer(estimator, data, threshold, all_vacuities)
-    spool = Spool(out, writer.columns, _identity(model, data, threshold))
+    classified = _Classified(estimator, data, threshold, all_vacuities)
+    spool = Spool(out, classified.columns, _identity(model, data, threshold))
     if spool.n_done:
-        remarks.print(f"Going on after {spool.n_done} of {len(data)} that were done before.")
-    n_bad = 0
+        remarks.print(f"Resuming after {spool.n_done} of {len(data)} that were done before.")
+    n_bad = _fill(spool, classified, batch_size, strict, remarks)
+    common.say_written(results, out, f" ({len(data)} rows)")
+    if n_bad:
+        remarks.print(f"[yellow]{n_bad} could not be read; see the column error.[/yellow]")
+
+
+def _fill(
+    spool: Spool, classified: _Classified, batch_size: int, strict: bool, remarks: Console
+) -> int:
+    """Classify what is not in the spool yet, write the table and count the unreadable images."""
+    n_bad, n_samples = 0, len(classified.data)
     try:
-        with progress(remarks, "images", len(data)) as advance:
+        with closing(spool), common.progress(remarks, "images", n_samples) as advance:
             advance(spool.n_done)
-            for start in range(spool.n_done, len(data), batch_size):
-                rows = list(writer.rows(slice(start, start + batch_size)))
+            for start in range(spool.n_done, n_samples, batch_size):
+                rows = list(classified.rows(slice(start, start + batch_size)))
                 bad = [row for row in rows if row["error"]]
                 if bad and strict:
                     raise ValueError(f"{bad[0]['error']} (--strict)")
@@ -122,30 +106,26 @@ def predict(
         spool.finish()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"{spool.n_done} of {len(data)} are done; the same command goes on from there."
+            f"{spool.n_done} of {n_samples} are done; the same command resumes from there."
         ) from None
-    finally:
-        spool.close()
-    results.print(f"[bold green]Wrote {out}[/bold green] ({len(data)} rows)", soft_wrap=True)
-    if n_bad:
-        remarks.print(f"[yellow]{n_bad} could not be read; see the column error.[/yellow]")
+    return n_bad
 
 
 def _threshold(needed: Any, promise: float | None, remarks: Console) -> float | None:
-    """Return the probability that a hedged answer needs; None for no hedged answers."""
+    """Return the least probability of a hedged prediction; None for no hedged predictions."""
     from ..report.hedging import threshold_for
 
     if not needed.size:
         if promise is not None:
             raise ValueError(
-                "The model has no hedge, so nothing can be promised. Set it with skh2edl "
-                "calibrate, or leave --promise out."
+                "The model has no hedge, so no accuracy can be guaranteed. Set it with skh2edl "
+                "calibrate, or drop --promise."
             )
         remarks.print(
-            "The model has no hedge, so there is no hedged answer; skh2edl calibrate sets one."
+            "The model has no hedge, so there is no hedged prediction; skh2edl calibrate sets one."
         )
         return None
-    wanted = _PROMISE if promise is None else promise
+    wanted = _TARGET_ACCURACY if promise is None else promise
     threshold = threshold_for(needed, wanted)
     if math.isfinite(threshold):
         return threshold
@@ -153,12 +133,12 @@ def _threshold(needed: Any, promise: float | None, remarks: Console) -> float | 
     if promise is not None:
         raise ValueError(
             f"The hedge was set on {needed.size} images, with which at most {most} can be "
-            f"promised, not {100 * promise:g} %. Lower --promise, or give more images to skh2edl "
+            f"guaranteed, not {100 * promise:g} %. Lower --promise, or give more images to skh2edl "
             "calibrate."
         )
     remarks.print(
-        f"The hedge was set on {needed.size} images, too few to promise {100 * wanted:g} %, so "
-        f"there is no hedged answer; --promise can be at most {most}."
+        f"The hedge was set on {needed.size} images, too few to guarantee {100 * wanted:g} %, so "
+        f"there is no hedged prediction; --promise can be at most {most}."
     )
     return None
 
@@ -170,22 +150,20 @@ def _features(estimator: Any) -> list[str] | None:
     if names is None:
         raise ValueError(
             "The model reads features, and was trained on an array without names of columns, so "
-            "a table cannot be matched. Fit it on a DataFrame, or with skh2edl fit --features."
+            "a table cannot be matched. Fit it again with skh2edl fit --features."
         )
     return [str(name) for name in names]
 
 
 def _identity(model: Path, data: Data, threshold: float | None) -> str:
-    """Tell runs apart: another model, other files or another promise begin anew."""
-    import hashlib
-
+    """Tell runs apart: another model, other files or another threshold start afresh."""
     facts = model.stat()
     digest = hashlib.blake2b("\0".join(data.ids).encode("utf-8", "surrogateescape"))
     return f"{facts.st_size} {facts.st_mtime_ns} {threshold} {digest.hexdigest()}"
 
 
-class _Writer:
-    """Turns answers into rows."""
+class _Classified:
+    """Predictions as rows of the table."""
 
     def __init__(
         self, estimator: Any, data: Data, threshold: float | None, all_vacuities: bool
@@ -196,6 +174,8 @@ class _Writer:
         tree = self.tree = estimator.taxonomy_
         levels = [level_title(tree, depth) for depth in range(1, tree.n_levels + 1)]
         self.levels = [f"level_{name}" if name in _RESERVED else name for name in levels]
+        # Where belief can stop: at the root, or at a level above the deepest.
+        self.stops = [str(tree.root_name), *self.levels[:-1]]
         self.is_evidential = hasattr(estimator, "predict_hyper_opinion")
         self.vacuities = (
             [f"vacuity_of_{tree.label(node)}" for node in tree.branching_nodes.tolist()]
@@ -205,92 +185,89 @@ class _Writer:
         self.columns = self._columns()
 
     def _columns(self) -> list[str]:
-        bounds = ["", "_probability"]
+        endings = ["", "_probability"]
         if self.is_evidential:
-            bounds += ["_belief", "_plausibility"]
+            endings += ["_belief", "_plausibility"]
         columns = ["image" if self.estimator.backbone is not None else "row"]
-        columns += [f"{part}{bound}" for part in ["leaf", *self._above()] for bound in bounds]
+        # The best class of the deepest level is the leaf.
+        columns += [f"{name}{end}" for name in ["leaf", *self.levels[:-1]] for end in endings]
         if self.threshold is not None:
-            columns += [f"hedged{bound}" for bound in bounds] + ["hedged_level"]
+            columns += [f"hedged{end}" for end in endings] + ["hedged_level"]
         if self.is_evidential:
-            stops = [str(self.tree.root_name), *self.levels[:-1]]
-            columns += ["nonspecificity", *(f"belief_stops_at_{stop}" for stop in stops)]
-            columns += [f"vacuity_at_{stop}" for stop in stops]
+            columns += ["nonspecificity", *(f"belief_stops_at_{stop}" for stop in self.stops)]
+            columns += [f"vacuity_at_{stop}" for stop in self.stops]
         return [*columns, *self.vacuities, "error"]
 
-    def _above(self) -> list[str]:
-        # The best class of the deepest level is the leaf.
-        return self.levels[:-1]
-
-    def rows(self, part: slice) -> Iterator[Row]:
-        """Answer some of the samples.
+    def rows(self, which: slice) -> Iterator[Row]:
+        """Classify some of the samples.
 
         Parameters
         ----------
-        part : slice
-            Which.
+        which : slice
+            The samples.
         """
-        import numpy as np
+        from ..report.predictions import read_predictions
 
-        from ..report.hedging import hedged_nodes
-        from ..report.predictions import read_predictions, take
-
-        names = self.data.ids[part]
-        X = take(self.data.X, part)
-        answers = read_predictions(self.estimator, X)
-        tree, first = self.tree, self.columns[0]
-        parts = {"leaf": (answers.best_leaves, answers.path_probability[:, -1])}
-        for depth, level in enumerate(self._above(), start=1):
-            parts[level] = answers.best_of_level(depth)
-        if self.threshold is not None:
-            nodes = hedged_nodes(answers.leaf_probability, tree, self.threshold)
-            parts["hedged"] = nodes, answers.probability_of(nodes[:, None])[:, 0]
-        columns: dict[str, list[Any]] = {}
-        for name, (nodes, probability) in parts.items():
-            columns[name] = tree.labels(nodes)
-            columns[f"{name}_probability"] = _rounded(probability)
-            bounds = answers.bounds_of(nodes)
-            if bounds is not None:
-                columns[f"{name}_belief"] = _rounded(bounds[0])
-                columns[f"{name}_plausibility"] = _rounded(bounds[1])
-        if "hedged" in parts:
-            columns["hedged_level"] = self._level_of(parts["hedged"][0])
-        if answers.opinion is not None:
-            columns["nonspecificity"] = _rounded(answers.opinion.nonspecificity)
-            vacuity = answers.vacuity_on_path()
-            assert vacuity is not None
-            for depth, stop in enumerate([str(tree.root_name), *self.levels[:-1]]):
-                columns[f"belief_stops_at_{stop}"] = _rounded(
-                    answers.opinion.depth_profile[:, depth]
-                )
-                columns[f"vacuity_at_{stop}"] = _rounded(vacuity[:, depth])
-            for place, name in enumerate(self.vacuities):
-                columns[name] = _rounded(answers.opinion.vacuity[:, place])
-        for index, name in enumerate(names):
-            if answers.readable[index]:
+        part = self.data.select(which)
+        predictions = read_predictions(self.estimator, part.X)
+        columns = self._values(predictions)
+        first = self.columns[0]
+        for index, name in enumerate(part.ids):
+            if predictions.readable[index]:
                 row = {column: values[index] for column, values in columns.items()}
                 yield {first: name, **row, "error": None}
             else:
-                yield {first: name, "error": self._reason(np.arange(len(self.data))[part][index])}
+                yield {first: name, "error": _reason(name)}
 
-    def _level_of(self, nodes: Any) -> list[str]:
+    def _values(self, predictions: Any) -> dict[str, list[Any]]:
+        """Return the values of every column, for a batch of samples."""
+        from ..report.hedging import hedged_nodes
+
+        tree, opinion = self.tree, predictions.opinion
+        nodes_of = {"leaf": (predictions.best_leaves, predictions.path_probability[:, -1])}
+        for depth, level in enumerate(self.levels[:-1], start=1):
+            nodes_of[level] = predictions.best_of_level(depth)
+        if self.threshold is not None:
+            nodes = hedged_nodes(predictions.leaf_probability, tree, self.threshold)
+            nodes_of["hedged"] = nodes, predictions.probability_of(nodes[:, None])[:, 0]
+        columns: dict[str, list[Any]] = {}
+        for name, (nodes, probability) in nodes_of.items():
+            columns[name] = tree.labels(nodes)
+            columns[f"{name}_probability"] = _rounded(probability)
+            bounds = predictions.bounds_of(nodes)
+            if bounds is not None:
+                columns[f"{name}_belief"] = _rounded(bounds[0])
+                columns[f"{name}_plausibility"] = _rounded(bounds[1])
+        if "hedged" in nodes_of:
+            columns["hedged_level"] = [self._level_of(v) for v in nodes_of["hedged"][0].tolist()]
+        if opinion is not None:
+            columns["nonspecificity"] = _rounded(opinion.nonspecificity)
+            vacuity = predictions.vacuity_on_path()
+            for depth, stop in enumerate(self.stops):
+                columns[f"belief_stops_at_{stop}"] = _rounded(opinion.depth_profile[:, depth])
+                columns[f"vacuity_at_{stop}"] = _rounded(vacuity[:, depth])
+            for place, name in enumerate(self.vacuities):
+                columns[name] = _rounded(opinion.vacuity[:, place])
+        return columns
+
+    def _level_of(self, node: int) -> str:
         tree = self.tree
-        n_below = tree.leaf_stop[nodes] - tree.leaf_start[nodes]
-        depths = tree.depths[nodes]
-        return [
-            "nothing" if below == tree.n_leaves else "leaf" if below == 1 else self.levels[d - 1]
-            for below, d in zip(n_below.tolist(), depths.tolist(), strict=True)
-        ]
+        n_below = tree.leaf_stop[node] - tree.leaf_start[node]
+        if n_below == tree.n_leaves:
+            return "nothing"
+        return "leaf" if n_below == 1 else self.levels[tree.depths[node] - 1]
 
-    def _reason(self, row: int) -> str:
-        from ..images import image_source
-        from ..images.sources import BadImageError
 
-        try:
-            image_source([str(self.data.X[row])]).read(0)
-        except BadImageError as error:
-            return str(error).split(". Repair or drop it")[0].replace(" (X[0])", "")
-        return "it could not be read"
+def _reason(file: str) -> str:
+    """Say why an image could not be read."""
+    from ..images import image_source
+    from ..images.sources import BadImageError
+
+    try:
+        image_source([file]).read(0)
+    except BadImageError as error:
+        return str(error).split(". Repair or drop it")[0].replace(" (X[0])", "")
+    return "it could not be read"
 
 
 def _rounded(values: Any) -> list[float | None]:

@@ -3,57 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from ._run import consoles, plain_errors, usage_error
-from .options import ModelArgument, QuietOption
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command.
-
-    Parameters
-    ----------
-    app : typer.Typer
-        The application.
-    """
-    app.command()(plain_errors(serve))
+from .common import ModelArgument, QuietOption, UsageError, consoles, option
 
 
 def serve(
     model: ModelArgument,
-    host: Annotated[
-        str,
-        typer.Option(help="Address to listen at; the default can be reached from here only."),
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(help="Port to listen at; 0 takes a free one.", min=0, max=65535)
-    ] = 8000,
-    max_upload_mb: Annotated[
-        float, typer.Option(help="Most that one request may send, in megabytes.", min=0.001)
-    ] = 64,
-    max_files: Annotated[int, typer.Option(help="Most images in one request.", min=1)] = 32,
+    host: Annotated[str, option("Address to listen at; by default only from here.")] = "127.0.0.1",
+    port: Annotated[int, option("Port; 0 takes a free one.", min=0, max=65535)] = 8000,
+    max_upload_mb: Annotated[float, option("Most megabytes in a request.", min=0.001)] = 64,
+    max_files: Annotated[int, option("Most images in one request.", min=1)] = 32,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A name to call the server by, beside its address; can be repeated.",
-            show_default="localhost, and the name of this machine if --host is not loopback",
+        option(
+            "A name to call the server by, beside its address; can be repeated.",
+            shown="localhost, and this machine's if --host is not loopback",
         ),
     ] = None,
-    open_page: Annotated[
-        bool, typer.Option("--open", help="Open the page in the browser.")
-    ] = False,
+    open_page: Annotated[bool, option("Open the page in the browser.", "--open")] = False,
     quiet: QuietOption = False,
 ) -> None:
     """Serve a page on which photographs can be tried, and the same as a JSON API.
 
     Drop photographs on the page, see how far down the tree the evidence carries, move the slider
-    to ask for safer answers, fuse several photographs of one subject, download all answers. Images
-    are read in memory and never kept. /api/openapi.json describes the API. Ctrl-C ends it.
+    to ask for safer predictions, fuse several photographs of one subject, download all predictions.
+    Images are read in memory and never kept. /api/openapi.json describes the API. Ctrl-C ends it.
 
     There is no login and no encryption. At another address than the default, everybody who can
     reach this machine can use the page.
@@ -71,16 +49,14 @@ def serve(
     results, remarks = consoles(quiet)
     for package in ("fastapi", "python_multipart", "uvicorn"):
         import_optional(package, extra="serve")
-    listener = _listen(host, port)
-    with listener:
+    with _listen(host, port) as listener:
         address, own_port = listener.getsockname()[:2]
-        is_loopback = _is_loopback(address)
+        is_loopback = ipaddress.ip_address(address.partition("%")[0]).is_loopback
         names = ["localhost", host, *(allow_host or [])]
         if not is_loopback:
             names.append(socket.gethostname())
         application = _application(model, names, max_upload_mb, max_files)
-        shown = _shown_address(host, address)
-        url = f"http://{shown}:{own_port}/"
+        url = f"http://{_shown_address(host, address)}:{own_port}/"
         results.print(f"[bold green]Serving {model.name} at {url}[/bold green]", soft_wrap=True)
         if not is_loopback:
             remarks.print(
@@ -106,7 +82,7 @@ def _listen(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except socket.gaierror:
-        raise usage_error(
+        raise UsageError(
             f"--host {host!r} is no address of this machine. Use 127.0.0.1 for this machine only, "
             "or 0.0.0.0 for all its networks."
         ) from None
@@ -124,12 +100,6 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _is_loopback(address: str) -> bool:
-    import ipaddress
-
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-
-
 def _shown_address(host: str, address: str) -> str:
     """Return an address that a browser on this machine can open."""
     if address in ("0.0.0.0", "::"):
@@ -140,16 +110,15 @@ def _shown_address(host: str, address: str) -> str:
 
 
 def _run(application: Any, listener: socket.socket, url: str | None) -> None:
-    from ..utils.optional import import_optional
+    """Serve until Ctrl-C, and open the page once the server answers."""
+    import webbrowser
 
-    uvicorn = import_optional("uvicorn", extra="serve")
+    import uvicorn
 
-    class Server(uvicorn.Server):  # type: ignore[misc, name-defined]
+    class Server(uvicorn.Server):
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets=sockets)
             if url is not None:
-                import webbrowser
-
                 webbrowser.open(url)
 
     config = uvicorn.Config(

@@ -1,4 +1,4 @@
-"""Rows of answers on their way to a file: spooled line by line, then written whole."""
+"""Rows of predictions: spooled to disk line by line, then written as one table."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,8 +23,8 @@ Row = dict[str, Any]
 class Spool:
     """Rows that are done, in a file beside the one to be written.
 
-    If a run is interrupted the file stays, and the same run goes on from it; another run begins
-    anew. When all rows are there, :meth:`finish` writes the wanted file, whole or not at all.
+    If a run is interrupted the file stays, and the same run resumes from it; another run starts
+    afresh. When all rows are there, :meth:`finish` writes the wanted file, whole or not at all.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ class Spool:
     columns : sequence of str
         Names of the columns.
     identity : str
-        What the run is made of: model and inputs.
+        Model, inputs and settings of the run.
     """
 
     def __init__(self, target: Path, columns: Sequence[str], identity: str) -> None:
@@ -41,6 +42,8 @@ class Spool:
         self.path = target.with_name(f".{target.name}.partial")
         digest = hashlib.blake2b(json.dumps([self.columns, identity]).encode(), digest_size=16)
         self._head = json.dumps({"rows of": digest.hexdigest()})
+        if target.suffix.lower() == ".parquet":
+            import_optional("pyarrow", extra="parquet")  # now, not after the last row
         target.parent.mkdir(parents=True, exist_ok=True)
         self.n_done = self._recover()
         self._file = self.path.open("a", encoding="utf-8", newline="\n")
@@ -79,7 +82,7 @@ class Spool:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Leave the rows where they are."""
+        """Close the spool and keep its rows."""
         self._file.close()
 
     def finish(self) -> None:
@@ -127,36 +130,20 @@ class Spool:
     def _write_parquet(self, file: BinaryIO) -> None:
         arrow = import_optional("pyarrow", extra="parquet")
         parquet = import_optional("pyarrow.parquet", extra="parquet")
-        schema = self._schema(arrow)
+        # Numbers where every row has a number or nothing.
+        texts = {place for row in self._rows() for place, v in enumerate(row) if isinstance(v, str)}
+        converters = [str if place in texts else float for place in range(len(self.columns))]
+        kinds = [arrow.string() if kind is str else arrow.float64() for kind in converters]
+        schema = arrow.schema(list(zip(self.columns, kinds, strict=True)))
+        rows = self._rows()
         with parquet.ParquetWriter(file, schema) as writer:
-            block: list[list[Any]] = []
-            for row in self._rows():
-                block.append(row)
-                if len(block) == _ROWS_AT_ONCE:
-                    writer.write_table(self._arrow(arrow, schema, block))
-                    block = []
-            writer.write_table(self._arrow(arrow, schema, block))
-
-    def _schema(self, arrow: Any) -> Any:
-        """Find the type of each column: numbers where every row has a number or nothing."""
-        is_number = [True] * len(self.columns)
-        for row in self._rows():
-            for place, value in enumerate(row):
-                if isinstance(value, str):
-                    is_number[place] = False
-        kinds = [arrow.float64() if number else arrow.string() for number in is_number]
-        return arrow.schema(list(zip(self.columns, kinds, strict=True)))
-
-    def _arrow(self, arrow: Any, schema: Any, rows: list[list[Any]]) -> Any:
-        columns = zip(*rows, strict=True) if rows else [[] for _ in self.columns]
-        arrays = [
-            arrow.array(_as_type(values, arrow.types.is_string(field.type)), type=field.type)
-            for values, field in zip(columns, schema, strict=True)
-        ]
-        return arrow.Table.from_arrays(arrays, schema=schema)
-
-
-def _as_type(values: Iterable[Any], is_text: bool) -> list[Any]:
-    if is_text:
-        return [None if value is None else str(value) for value in values]
-    return [None if value is None else float(value) for value in values]
+            while True:
+                block = list(islice(rows, _ROWS_AT_ONCE))
+                columns = zip(*block, strict=True) if block else [()] * len(kinds)
+                arrays = [
+                    arrow.array([None if v is None else convert(v) for v in values], type=kind)
+                    for values, convert, kind in zip(columns, converters, kinds, strict=True)
+                ]
+                writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
+                if len(block) < _ROWS_AT_ONCE:
+                    break

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument
 
-from ._run import PROBLEM, check_output, consoles, plain_errors
-from .options import as_names
-from .trees import WRITABLE, read_tree, tree_text
+from . import common
+from .common import as_names, option, plain_errors
+from .data import Columns, read_labelled
+
+if TYPE_CHECKING:
+    from ..taxonomy.taxonomy import Taxonomy
+
+NEWICK = (".nwk", ".newick", ".tre", ".tree")
+READABLE = (".json", ".csv", *NEWICK, ".txt", ".safetensors")
+WRITABLE = (".json", ".csv", ".nwk", ".newick", ".txt")
 
 TreeArgument = Annotated[
     Path,
-    typer.Argument(
+    Argument(
         help="A folder of folders, .json, .csv (a column for each rank), .nwk (Newick), .txt (a "
-        "path in each line), or a model file.",
-        show_default=False,
+        "path in each line), or a model file."
     ),
 ]
 LevelsOption = Annotated[
     str | None,
-    typer.Option(
-        help="Names of the levels, such as family,genus; for a table its rank columns.",
-        show_default="what the file says",
+    option(
+        "Names of the levels, such as family,genus; for a table its rank columns.",
+        shown="what the file says",
     ),
 ]
 
@@ -32,39 +44,21 @@ commands = typer.Typer(
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands.
-
-    Parameters
-    ----------
-    app : typer.Typer
-        The application.
-    """
-    app.add_typer(commands, name="taxonomy")
-
-
 @commands.command()
 @plain_errors
 def check(
     tree: TreeArgument,
     levels: LevelsOption = None,
     data: Annotated[
-        Path | None,
-        typer.Option(
-            help="Labelled images, a folder or a .csv table, to look for labels that the tree does "
-            "not name and classes without images.",
-            show_default=False,
-        ),
+        Path | None, option("Labelled images to compare with: a folder or a .csv table.")
     ] = None,
-    labels: Annotated[
-        str | None,
-        typer.Option(help="Columns of the label in the table.", show_default=False),
-    ] = None,
+    labels: Annotated[str | None, option("Columns of the label in the table.")] = None,
 ) -> None:
     """Say what a taxonomy looks like and what may be wrong with it.
 
-    Ends with exit code 1 if the tree cannot be used, or the data do not fit it; remarks do not
-    change the exit code.
+    With --data it also looks for labels that the tree does not name and for classes without
+    images. Ends with exit code 1 if the tree cannot be used, or the data do not fit it; remarks do
+    not change the exit code.
 
     For example:
 
@@ -72,8 +66,8 @@ def check(
 
       skh2edl taxonomy check ranks.csv --levels order,species --data birds.csv
     """
-    results, _ = consoles()
-    found = read_tree(tree, list(as_names(levels)) or None)
+    results, _ = common.consoles()
+    found = read_tree(tree, as_names(levels))
     results.print(_facts(found), markup=False)
     remarks = _remarks(found)
     if data is not None:
@@ -89,10 +83,8 @@ def check(
 def draw(
     tree: TreeArgument,
     levels: LevelsOption = None,
-    under: Annotated[
-        str | None, typer.Option(help="Draw only what is below this class.", show_default=False)
-    ] = None,
-    lines: Annotated[int, typer.Option(help="Lines to draw at most.", min=5)] = 60,
+    under: Annotated[str | None, option("Draw only what is below this class.")] = None,
+    lines: Annotated[int, option("Lines to draw at most.", min=5)] = 60,
 ) -> None:
     """Draw a taxonomy as text; what does not fit is folded.
 
@@ -102,7 +94,7 @@ def draw(
 
       skh2edl taxonomy draw birds.safetensors --under Passeriformes
     """
-    found = read_tree(tree, list(as_names(levels)) or None)
+    found = read_tree(tree, as_names(levels))
     if under is not None:
         found = found.restrict([under])
     typer.echo(found.draw(max_lines=lines))
@@ -112,7 +104,7 @@ def draw(
 @plain_errors
 def convert(
     tree: TreeArgument,
-    out: Annotated[Path, typer.Argument(help="The file to write: .json, .csv, .nwk or .txt.")],
+    out: Annotated[Path, Argument(help="The file to write: .json, .csv, .nwk or .txt.")],
     levels: LevelsOption = None,
 ) -> None:
     """Write a taxonomy in another form.
@@ -128,12 +120,11 @@ def convert(
     """
     from ..utils.files import write_atomically
 
-    results, _ = consoles()
-    check_output(out, WRITABLE)
-    found = read_tree(tree, list(as_names(levels)) or None)
+    common.check_output(out, WRITABLE)
+    found = read_tree(tree, as_names(levels))
     content = tree_text(found, out.suffix.lower()).encode()
     write_atomically(out, lambda file: file.write(content))
-    results.print(f"[bold green]Wrote {out}[/bold green]", soft_wrap=True)
+    common.say_written(common.consoles()[0], out)
 
 
 def _facts(tree: Any) -> str:
@@ -142,13 +133,11 @@ def _facts(tree: Any) -> str:
         f"  {name}: {tree.nodes_at_depth(depth).size} classes"
         for depth, name in enumerate(names, start=1)
     ]
-    return "\n".join(
-        [
-            f"{tree.n_leaves} leaves, {tree.n_nodes} nodes, {tree.n_branching} decisions, "
-            f"{tree.n_levels} level(s); the root is called {tree.root_name!r}.",
-            *levels,
-        ]
+    sizes = (
+        f"{tree.n_leaves} leaves, {tree.n_nodes} nodes, {tree.n_branching} decisions, "
+        f"{tree.n_levels} level(s); the root is called {tree.root_name!r}."
     )
+    return "\n".join([sizes, *levels])
 
 
 def _remarks(tree: Any) -> list[str]:
@@ -190,8 +179,8 @@ def _remarks(tree: Any) -> list[str]:
     most = int(tree.n_children[widest])
     if most > 50:
         remarks.append(
-            f"{tree.label(widest)} has {most} children: a level in between would make doubt there "
-            "easier to express."
+            f"{tree.label(widest)} has {most} children: with a level in between, predictions "
+            "could stop there."
         )
     return remarks
 
@@ -203,14 +192,13 @@ def _some(tree: Any, nodes: Any) -> str:
 def _data_remarks(tree: Any, data: Path, labels: str | None) -> list[str]:
     from ..metrics.inputs import label_nodes
     from ..report.problems import find_problems
-    from .data import Columns, read_labelled
 
     columns = Columns(labels=as_names(labels))
     try:
         found = read_labelled(data, columns, taxonomy=tree, check="none", labels_only=True)
     except (KeyError, ValueError) as error:
         typer.secho(f"Error: The data do not fit the tree. {error}", err=True, fg="red")
-        raise typer.Exit(PROBLEM) from None
+        raise typer.Exit(common.PROBLEM) from None
     truth = label_nodes(found.labels, tree)
     kinds = {"unlabelled", "half_way", "leaves_without_samples", "leaves_with_few_samples"}
     return [
@@ -218,3 +206,130 @@ def _data_remarks(tree: Any, data: Path, labels: str | None) -> list[str]:
         for problem in find_problems(tree, truth, found.ids)
         if problem.kind in kinds
     ]
+
+
+def read_tree(path: Path, levels: Sequence[str] = ()) -> Taxonomy:
+    """Read a taxonomy from a file or a folder.
+
+    Parameters
+    ----------
+    path : path
+        A folder of folders; ``.json`` (what convert writes, nested objects, or child to parent);
+        ``.csv`` with one column for each rank; ``.nwk`` and other endings of Newick; ``.txt`` with
+        one path like ``Boeing/737/737-700`` in a line; or a model file.
+    levels : sequence of str, default=()
+        For a table the rank columns, for all others the names of the levels; none takes all
+        columns, and what the file says.
+
+    Returns
+    -------
+    taxonomy : Taxonomy
+    """
+    from ..taxonomy.taxonomy import Taxonomy
+
+    names = list(levels) or None
+    if path.is_dir():
+        return Taxonomy.from_folder(path, level_names=names)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"There is no taxonomy at {str(path)!r}. Give a file or a folder that exists."
+        )
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        return Taxonomy.from_table(path, names)
+    if suffix == ".safetensors":
+        from ..estimators.model_files import load_model
+
+        return load_model(path).taxonomy_
+    if suffix not in READABLE:
+        raise common.UsageError(
+            f"{path} must be a folder or end in {', '.join(READABLE)}, which says how to read it; "
+            f"it ends in {suffix or 'nothing'!r}."
+        )
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a text in UTF-8 ({error}). Save it as UTF-8.") from None
+    if suffix in NEWICK:
+        return Taxonomy.from_newick(text, level_names=names)
+    if suffix == ".txt":
+        lines = [line.strip() for line in text.splitlines()]
+        return Taxonomy.from_paths([line.split("/") for line in lines if line], level_names=names)
+    return _from_json(text, path, names)
+
+
+def _from_json(text: str, path: Path, levels: list[str] | None) -> Taxonomy:
+    from ..taxonomy.taxonomy import Taxonomy
+
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not valid JSON: {error}.") from None
+    if isinstance(record, dict) and "format" in record and "parents" in record:
+        return Taxonomy.from_json(text)
+    if not isinstance(record, dict):
+        raise ValueError(
+            f"{path} must hold a JSON object: what `skh2edl taxonomy convert` writes, nested "
+            f'objects, or {{"child": "parent"}}. It holds a {type(record).__name__}.'
+        )
+    if record and all(isinstance(parent, str) for parent in record.values()):
+        return Taxonomy.from_parents(record, level_names=levels)
+    return Taxonomy.from_nested(record, level_names=levels)
+
+
+def tree_text(tree: Taxonomy, suffix: str) -> str:
+    """Write a taxonomy in the form that belongs to an ending.
+
+    Parameters
+    ----------
+    tree : Taxonomy
+        The tree.
+    suffix : str
+        One of ``.json``, ``.csv``, ``.nwk``, ``.newick`` and ``.txt``.
+
+    Returns
+    -------
+    text : str
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog's": None})
+    >>> print(tree_text(tree, ".nwk"), end="")
+    ((lynx,puma)cat,'dog''s')root;
+    """
+    if suffix == ".json":
+        return tree.to_json() + "\n"
+    if suffix in (".nwk", ".newick"):
+        return _newick(tree) + "\n"
+    paths = [tree.path(leaf) for leaf in tree.leaves]
+    if suffix == ".csv":
+        names = tree.level_names or [f"level_{d}" for d in range(1, tree.n_levels + 1)]
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([*path, *[""] * (tree.n_levels - len(path))] for path in paths)
+        return buffer.getvalue()
+    slashed = next((name for path in paths for name in path if "/" in str(name)), None)
+    if slashed is not None:
+        raise ValueError(
+            f"The name {slashed!r} holds a slash, which divides names in a .txt file. Convert to "
+            ".json or .csv."
+        )
+    return "".join("/".join(map(str, path)) + "\n" for path in paths)
+
+
+def _newick(tree: Taxonomy) -> str:
+    # Deepest first, so that every node finds the text of its children; not recursive.
+    texts: dict[int, str] = {}
+    for node in range(tree.n_nodes - 1, -1, -1):
+        first, count = int(tree.first_child[node]), int(tree.n_children[node])
+        below = ",".join(texts.pop(child) for child in range(first, first + count))
+        texts[node] = (f"({below})" if count else "") + _quoted(str(tree.names[node]))
+    return texts[0] + ";"
+
+
+def _quoted(name: str) -> str:
+    if re.fullmatch(r"[^\s()\[\]',:;]+", name):
+        return name
+    return "'" + name.replace("'", "''") + "'"

@@ -1,6 +1,5 @@
 """A page to try a model on, and the same as a JSON API: what `skh2edl serve` runs."""
 
-from .app import create_app
-from .limits import Limits
+from .app import Limits, create_app
 
 __all__ = ["Limits", "create_app"]

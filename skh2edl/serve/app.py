@@ -1,29 +1,75 @@
-"""The application, made only where its packages are installed."""
+"""The application and its limits; the packages it needs are imported when it is made."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..utils.optional import import_optional
-from .limits import Limits
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
 EXTRA = "serve"
 LOOPBACK_NAMES = ("localhost",)
+_MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much may be sent in one request, and kept in memory between requests.
+
+    Parameters
+    ----------
+    max_upload_mb : float, default=64
+        Most that one request may send, all its files together, in millions of bytes.
+    max_files : int, default=32
+        Most images in one request; the page sends more of them in several requests.
+    max_pixels : int, default=64_000_000
+        An image that declares more pixels is refused before any is decoded: a small file can
+        stand for gigabytes.
+    max_kept_mb : float, default=256
+        Opinions are kept in memory so that branches can be opened later and photographs fused;
+        beyond this size the oldest are forgotten. Images are never kept.
+
+    Examples
+    --------
+    >>> Limits(max_files=4).max_upload_bytes
+    64000000
+    >>> Limits(max_files=0)
+    Traceback (most recent call last):
+    ValueError: max_files must be greater than 0, got 0.
+    """
+
+    max_upload_mb: float = 64
+    max_files: int = 32
+    max_pixels: int = 64_000_000
+    max_kept_mb: float = 256
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if not value > 0:
+                raise ValueError(f"{each.name} must be greater than 0, got {value!r}.")
+
+    @property
+    def max_upload_bytes(self) -> int:
+        """Most bytes of one request."""
+        return int(self.max_upload_mb * _MEGABYTE)
+
+    @property
+    def max_kept_bytes(self) -> int:
+        """Most bytes of opinions that are kept."""
+        return int(self.max_kept_mb * _MEGABYTE)
 
 
 def create_app(
-    model: Any,
-    *,
-    limits: Limits | None = None,
-    hosts: Collection[str] = LOOPBACK_NAMES,
+    model: Any, *, limits: Limits | None = None, hosts: Collection[str] = LOOPBACK_NAMES
 ) -> FastAPI:
-    """Make the web application that shows what a model says of images.
+    """Make the web application that classifies images with a model.
 
     Parameters
     ----------
@@ -31,7 +77,7 @@ def create_app(
         A file that `save` or ``skh2edl fit`` wrote, or a fitted classifier of this package. It
         must read images; one without opinions on the tree shows probabilities only.
     limits : Limits, default=None
-        How much may be sent and kept. None takes the defaults.
+        How much may be sent and kept; None takes the defaults.
     hosts : collection of str, default=("localhost",)
         Names under which the server may be called, beside numeric addresses. Requests under other
         names are refused, so that no web page can reach a local server by a name of its own.
@@ -59,6 +105,7 @@ def create_app(
     """
     for package in ("fastapi", "python_multipart"):
         import_optional(package, extra=EXTRA)
+    from ..estimators.base import TreeClassifier
     from ..estimators.model_card import ModelCard, read_card
     from ..estimators.model_files import load_model
     from .routes import build
@@ -69,13 +116,6 @@ def create_app(
         estimator, card, name = load_model(model), read_card(model), Path(model).stem
     else:
         estimator, card, name = model, ModelCard(), type(model).__name__
-    _prepare(estimator)
-    return build(Service(estimator, card, name, limits), hosts)
-
-
-def _prepare(estimator: Any) -> None:
-    from ..estimators.base import TreeClassifier
-
     if not isinstance(estimator, TreeClassifier):
         raise TypeError(
             f"model must be a model file or a classifier of this package, got "
@@ -86,5 +126,6 @@ def _prepare(estimator: Any) -> None:
             "The model reads columns of numbers, not images, so there is nothing to drop on a "
             "page. Fit one with a backbone, or use skh2edl predict."
         )
-    # In this process and without a bar; an image that cannot be read is told to its sender.
+    # In this process and without a bar; the sender of an unreadable image gets its error.
     estimator.set_params(on_bad_image="skip", n_workers=0, batch_size=16, verbose=0)
+    return build(Service(estimator, card, name, limits), hosts)

@@ -1,4 +1,4 @@
-"""What stands before every request: who may ask, how much may be sent, what a browser may load."""
+"""Checks before every request: who may ask, how much may be sent, what a browser may load."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
-    # Answers speak of people's photographs: no cache of browser or proxy keeps them.
+    # Responses are about people's photographs: no cache of browser or proxy keeps them.
     "cache-control": "no-store",
 }
 _ENCODED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+_NAMES = {name for name, _ in _ENCODED}
 _logger = logging.getLogger("uvicorn.error")
 
 
@@ -40,7 +41,7 @@ class Guard:
     Parameters
     ----------
     app : ASGI application
-        What is guarded.
+        The application behind the checks.
     hosts : collection of str
         Names under which the server may be called, beside numeric addresses.
     max_bytes : int
@@ -53,7 +54,7 @@ class Guard:
         self.max_bytes = max_bytes
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -72,7 +73,7 @@ class Guard:
 
         refusal = self._refuse(scope)
         if refusal is not None:
-            await _answer(send_with_headers, *refusal)
+            await _respond(send_with_headers, *refusal)
             return
         try:
             await self.app(scope, self._counted(receive), send_with_headers)
@@ -81,12 +82,12 @@ class Guard:
                 raise
             # In the log for those who run the server; visitors learn nothing of its insides.
             _logger.exception("A request failed: %s %s", scope["method"], scope["path"])
-            await _answer(
+            await _respond(
                 send_with_headers, 500, "Something failed in the server; its log says what."
             )
 
     def _refuse(self, scope: Message) -> tuple[int, str] | None:
-        """Return why a request may not be answered, None if it may."""
+        """Return status and reason of a refusal, None if the request may pass."""
         headers: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.lower(), []).append(value)
@@ -140,9 +141,6 @@ class Guard:
         return counted
 
 
-_NAMES = {name for name, _ in _ENCODED}
-
-
 def host_name(host: str) -> str:
     """Return the name in a Host header, without the port.
 
@@ -161,7 +159,7 @@ def host_name(host: str) -> str:
     return host.partition(":")[0].rstrip(".")
 
 
-async def _answer(send: Send, status: int, error: str) -> None:
+async def _respond(send: Send, status: int, error: str) -> None:
     body = json.dumps({"error": error}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if status == 413:

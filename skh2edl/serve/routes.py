@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query
 from fastapi.exceptions import RequestValidationError
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -21,7 +22,7 @@ from .service import Service
 from .uploads import FIELD, read_uploads
 
 # Everything that is served beside the API; no name that a visitor sends is looked up on disk.
-_STATIC = {
+STATIC_TYPES = {
     "page.css": "text/css; charset=utf-8",
     "app.js": "text/javascript; charset=utf-8",
     "photos.js": "text/javascript; charset=utf-8",
@@ -31,7 +32,7 @@ _STATIC = {
 }
 _UPLOADS_AT_ONCE = 4
 _DESCRIPTION = """\
-What a hierarchical classifier says of images: probabilities of every class of its tree and, for
+Predictions of a hierarchical classifier: probabilities of every class of its tree and, for
 evidential models, belief and plausibility. Images are read in memory and forgotten. Errors are JSON
 with one sentence under `error`.
 """
@@ -58,12 +59,12 @@ _FORM = {
 
 PromiseQuery = Annotated[
     float | None,
-    Query(gt=0, lt=1, description="Accuracy that hedged answers keep on average, such as 0.95."),
+    Query(gt=0, lt=1, description="Accuracy that hedged predictions reach on average."),
 ]
 ThresholdQuery = Annotated[
-    float | None, Query(ge=0, le=1, description="Or the probability that they must have.")
+    float | None, Query(ge=0, le=1, description="Or their least probability.")
 ]
-AnswerQuery = Annotated[str, Query(max_length=100, description="Id of an answer.")]
+AnswerQuery = Annotated[str, Query(max_length=100, description="Id of a prediction.")]
 
 
 def build(service: Service, hosts: Collection[str]) -> FastAPI:
@@ -72,7 +73,7 @@ def build(service: Service, hosts: Collection[str]) -> FastAPI:
     Parameters
     ----------
     service : Service
-        The model at work.
+        The model.
     hosts : collection of str
         Names under which the server may be called.
     """
@@ -89,15 +90,18 @@ def build(service: Service, hosts: Collection[str]) -> FastAPI:
     app.add_middleware(Guard, hosts=hosts, max_bytes=service.limits.max_upload_bytes)
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(RequestValidationError, _invalid)
-    _add_page(app)
+    _add_page(app, service)
     _add_api(app, service)
     return app
 
 
-def _add_page(app: FastAPI) -> None:
+def _add_page(app: FastAPI, service: Service) -> None:
     folder = files(__package__).joinpath("static")
-    page = folder.joinpath("index.html").read_bytes()
-    static = {name: folder.joinpath(name).read_bytes() for name in _STATIC}
+    templates = Environment(
+        loader=PackageLoader(__package__, "static"), autoescape=True, undefined=StrictUndefined
+    )
+    page = templates.get_template("index.html").render(model=service.facts())
+    static = {name: folder.joinpath(name).read_bytes() for name in STATIC_TYPES}
 
     def index() -> Response:
         return Response(page, media_type="text/html; charset=utf-8")
@@ -105,7 +109,7 @@ def _add_page(app: FastAPI) -> None:
     def file(name: str) -> Response:
         if name not in static:
             raise HTTPException(404, "There is no such file.")
-        return Response(static[name], media_type=_STATIC[name])
+        return Response(static[name], media_type=STATIC_TYPES[name])
 
     app.add_api_route("/", index, methods=["GET", "HEAD"], include_in_schema=False)
     app.add_api_route("/static/{name}", file, include_in_schema=False)
@@ -115,27 +119,27 @@ def _add_api(app: FastAPI, service: Service) -> None:
     reading = asyncio.Semaphore(_UPLOADS_AT_ONCE)
 
     def model() -> ModelFacts:
-        """Return what is served: the tree, what can be promised, and the limits."""
+        """Describe the model: its tree, what it can guarantee, and the limits."""
         return service.facts()
 
     async def predict(
         request: Request, promise: PromiseQuery = None, threshold: ThresholdQuery = None
     ) -> Answers:
-        """Answer images, each on its own."""
+        """Classify images, each on its own."""
         least = service.threshold(promise, threshold)
         # Few at a time: bodies that wait take no memory before they are read.
         async with reading:
             uploads = await read_uploads(request, service.limits)
-            answers = await run_in_threadpool(service.predict, uploads, least)
-        return Answers(threshold=least, answers=answers)
+            predictions = await run_in_threadpool(service.predict, uploads, least)
+        return Answers(threshold=least, answers=predictions)
 
     def fuse(
         wanted: FuseRequest, promise: PromiseQuery = None, threshold: ThresholdQuery = None
     ) -> Answer:
-        """Answer once for several photographs of one subject.
+        """Classify several photographs of one subject together.
 
-        A promise was set on single photographs; for fused ones its threshold is used, but
-        nothing is promised.
+        The hedge was set on single photographs; for fused ones its threshold is used, but no
+        accuracy is guaranteed.
         """
         return service.fuse(wanted.answers, wanted.how, service.threshold(promise, threshold))
 
@@ -153,7 +157,7 @@ def _add_api(app: FastAPI, service: Service) -> None:
         text: Annotated[str, Query(min_length=1, max_length=100, description="Part of a name.")],
         limit: Annotated[int, Query(ge=1, le=100)] = 20,
     ) -> Found:
-        """Look for classes by name, and what an answer says of them."""
+        """Look for classes by name, with the numbers of a prediction."""
         return service.find(answer, text, limit)
 
     def add(path: str, endpoint: Any, method: str, refusals: tuple[int, ...], **more: Any) -> None:
@@ -178,7 +182,7 @@ async def _http_problem(request: Request, error: Exception) -> Response:
     if error.status_code == 404 and detail == "Not Found":
         detail = "There is nothing at this address. /api/openapi.json lists what there is."
     if error.status_code == 405:
-        detail = f"{request.method} is not answered at this address."
+        detail = f"{request.method} is not allowed at this address."
     return JSONResponse({"error": detail}, error.status_code, headers)
 
 

@@ -1,4 +1,4 @@
-"""What the API says, as types; the OpenAPI description is made from them."""
+"""The types of the API; their names and texts are part of its OpenAPI description."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-Share = Annotated[float, Field(ge=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Problem(BaseModel):
     """Why a request was refused."""
 
-    error: str = Field(description="A sentence for people: the rule, the value and the way out.")
+    error: str = Field(description="A sentence for people: the rule, the value and the remedy.")
 
 
 class Node(BaseModel):
-    """What is said of one class of the tree.
+    """One class of the tree, and the numbers of a prediction for it.
 
     An only child is the same class as its parent, so such a chain is one node: its last.
     """
@@ -27,15 +27,14 @@ class Node(BaseModel):
     level: str = Field(description="Its level; 'leaf' for a leaf, 'nothing' for the whole tree.")
     n_leaves: int = Field(description="Number of leaves at or below it.")
     n_children: int = Field(description="0 for a leaf.")
-    probability: Share
-    belief: Share | None = Field(
+    probability: Fraction
+    belief: Fraction | None = Field(
         default=None, description="Committed to it; null without opinions."
     )
-    plausibility: Share | None = Field(default=None, description="Not committed against it.")
-    mass: Share | None = Field(default=None, description="Belief that came so far and no further.")
-    vacuity: Share | None = Field(
-        default=None,
-        description="Share of belief that its own decision left open; null for a leaf.",
+    plausibility: Fraction | None = Field(default=None, description="Not committed against it.")
+    mass: Fraction | None = Field(default=None, description="Belief that came no further.")
+    vacuity: Fraction | None = Field(
+        default=None, description="Belief that its own decision left open; null for a leaf."
     )
 
 
@@ -43,10 +42,10 @@ class Children(BaseModel):
     """Some of the children of a node, the likeliest first."""
 
     node: int
-    offset: int = Field(description="How many likelier ones were left out.")
+    offset: int = Field(description="How many likelier ones were skipped.")
     total: int = Field(description="Number of all children.")
     children: list[Node]
-    rest_probability: Share = Field(description="Of all children after these, together.")
+    rest_probability: Fraction = Field(description="Of all children after these, together.")
 
 
 class LevelAnswer(BaseModel):
@@ -54,20 +53,20 @@ class LevelAnswer(BaseModel):
 
     level: str
     label: str
-    probability: Share
-    belief: Share | None = None
-    plausibility: Share | None = None
+    probability: Fraction
+    belief: Fraction | None = None
+    plausibility: Fraction | None = None
 
 
 class Stop(BaseModel):
     """Belief that stops at one depth of the tree."""
 
     level: str
-    mass: Share
+    mass: Fraction
 
 
 class Answer(BaseModel):
-    """What the model says of one image, or of several that were fused.
+    """The prediction for one image, or for several that were fused.
 
     Where an image could not be used, `error` says why and everything else is empty.
     """
@@ -77,7 +76,7 @@ class Answer(BaseModel):
     id: str | None = Field(
         default=None, description="Under which it is kept for a while, in memory."
     )
-    n_images: int = Field(default=1, description="How many photographs it speaks of.")
+    n_images: int = Field(default=1, description="Number of photographs behind it.")
     path: list[Node] = Field(default=[], description="From the whole tree to the likeliest leaf.")
     hedged: Node | None = Field(
         default=None,
@@ -87,15 +86,15 @@ class Answer(BaseModel):
     stops: list[Stop] = Field(
         default=[], description="Where belief stops; the rest reaches leaves."
     )
-    nonspecificity: Share | None = Field(default=None, description="Belief that reaches no leaf.")
+    nonspecificity: Fraction | None = Field(default=None, description="Belief above the leaves.")
     explanation: str = ""
     tree: list[Children] = Field(default=[], description="The branches that matter, opened.")
 
 
 class Answers(BaseModel):
-    """One answer for each image, in the order of the files."""
+    """One prediction for each image, in the order of the files."""
 
-    threshold: float | None = Field(description="Probability that hedged answers have.")
+    threshold: float | None = Field(description="Least probability of hedged predictions.")
     answers: list[Answer]
 
 
@@ -113,7 +112,7 @@ class Found(BaseModel):
 
 
 class FuseRequest(BaseModel):
-    """Which answers speak of one subject."""
+    """Predictions on photographs of one subject."""
 
     answers: list[str] = Field(min_length=2, max_length=1000, description="Their ids.")
     how: Literal["cumulative", "averaging"] | None = Field(
@@ -125,17 +124,17 @@ class FuseRequest(BaseModel):
 
 
 class Promise(BaseModel):
-    """The threshold that keeps a promised accuracy."""
+    """The threshold that guarantees an accuracy."""
 
-    promise: Share
+    promise: Fraction
     threshold: float
 
 
 class Hedge(BaseModel):
-    """What held-out images allow to promise."""
+    """Accuracies that held-out images can guarantee."""
 
     n_images: int = Field(description="Held-out images that the thresholds come from.")
-    most: Share = Field(description="More than this cannot be promised with so few.")
+    most: Fraction = Field(description="More than this cannot be guaranteed with so few.")
     promises: list[Promise]
 
 
@@ -149,7 +148,7 @@ class TreeFacts(BaseModel):
 
 
 class UploadLimits(BaseModel):
-    """What one request may hold."""
+    """Limits of one request."""
 
     max_bytes: int
     max_files: int
@@ -158,7 +157,7 @@ class UploadLimits(BaseModel):
 
 
 class ModelFacts(BaseModel):
-    """What is served."""
+    """The model, its tree, its hedge and the limits."""
 
     name: str
     method: str

@@ -1,4 +1,4 @@
-"""A model at work: files in, answers out, one batch at a time."""
+"""A model at work: files in, predictions out, one batch at a time."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from ..images.decoding import known_formats
 from ..report.hedging import threshold_for
 from ..report.predictions import read_predictions
 from ..taxonomy.taxonomy import Taxonomy
-from .kept import Keeper, Kept
-from .limits import Limits
+from .app import Limits
+from .predictions import Prediction, PredictionStore
 from .schemas import Answer, Children, Found, Hedge, ModelFacts, Promise, TreeFacts, UploadLimits
 from .uploads import Upload, UploadSource
-from .views import answer_view, bare_node, children_view, found_view, level_names
+from .views import bare_node, children_view, found_view, level_names, prediction_view
 
-# Where the slider stops: every hundredth, and two that only many held-out images allow.
-PROMISES = (*(hundredth / 100 for hundredth in range(50, 100)), 0.995, 0.999)
+# Target accuracies of the slider; the last two need many held-out images.
+TARGETS = (*(hundredth / 100 for hundredth in range(50, 100)), 0.995, 0.999)
 _MOST_NAMES = 4
 
 
 class Service:
-    """Answers questions about images with one model.
+    """Classify images with one model.
 
     Parameters
     ----------
     estimator : classifier
         Fitted on images.
     card : ModelCard
-        What travels with the model.
+        The card of its file.
     name : str
-        What to call it.
+        Its name.
     limits : Limits
-        How much may be asked.
+        How much may be sent and kept.
     """
 
     def __init__(self, estimator: Any, card: ModelCard, name: str, limits: Limits) -> None:
         self.estimator, self.card, self.name, self.limits = estimator, card, name, limits
         self.tree: Taxonomy = estimator.taxonomy_
         self.is_evidential = hasattr(estimator, "predict_hyper_opinion")
-        self.keeper = Keeper(limits.max_kept_bytes)
+        self.store = PredictionStore(limits.max_kept_bytes)
         # The network moves to its device and back: two threads must not do that at once.
         self._lock = threading.Lock()
-        thresholds = [(promise, threshold_for(card.needed, promise)) for promise in PROMISES]
-        self.promises = [
-            Promise(promise=promise, threshold=threshold)
-            for promise, threshold in thresholds
+        thresholds = [(target, threshold_for(card.needed, target)) for target in TARGETS]
+        self.guarantees = [
+            Promise(promise=target, threshold=threshold)
+            for target, threshold in thresholds
             if math.isfinite(threshold)
         ]
 
     def facts(self) -> ModelFacts:
-        """Return what is served."""
+        """Describe the model, its hedge and the limits."""
         tree, limits, n_images = self.tree, self.limits, self.card.needed.size
-        hedge = Hedge(n_images=n_images, most=n_images / (n_images + 1), promises=self.promises)
+        hedge = Hedge(n_images=n_images, most=n_images / (n_images + 1), promises=self.guarantees)
         return ModelFacts(
             name=self.name,
             method=type(self.estimator).__name__,
@@ -69,9 +69,9 @@ class Service:
                 n_leaves=tree.n_leaves,
                 n_nodes=tree.n_nodes,
                 levels=level_names(tree),
-                root=bare_node(tree, int(tree.last_of_chain[0])),
+                root=bare_node(tree, 0),
             ),
-            hedge=hedge if self.promises else None,
+            hedge=hedge if self.guarantees else None,
             limits=UploadLimits(
                 max_bytes=limits.max_upload_bytes,
                 max_files=limits.max_files,
@@ -82,12 +82,14 @@ class Service:
         )
 
     def threshold(self, promise: float | None, threshold: float | None) -> float | None:
-        """Return the probability that hedged answers need; None for no hedged answers.
+        """Return the least probability of hedged predictions; None for no hedged predictions.
 
         Parameters
         ----------
-        promise, threshold : float or None
-            What was asked for.
+        promise : float or None
+            Target accuracy, from which the threshold follows.
+        threshold : float or None
+            The least probability itself.
         """
         if promise is None:
             return threshold
@@ -96,7 +98,7 @@ class Service:
         if not self.card.needed.size:
             raise HTTPException(
                 422,
-                "The model has no hedge, so nothing can be promised. Set it with skh2edl "
+                "The model has no hedge, so no accuracy can be guaranteed. Set it with skh2edl "
                 "calibrate, or give a threshold.",
             )
         found = threshold_for(self.card.needed, promise)
@@ -105,51 +107,52 @@ class Service:
             raise HTTPException(
                 422,
                 f"The hedge was set on {n_images} images, with which at most "
-                f"{n_images / (n_images + 1):.3f} can be promised, got {promise:g}.",
+                f"{n_images / (n_images + 1):.3f} can be guaranteed, got {promise:g}.",
             )
         return found
 
     def predict(self, uploads: Sequence[Upload], threshold: float | None) -> list[Answer]:
-        """Answer some images.
+        """Classify images, each on its own.
 
         Parameters
         ----------
         uploads : sequence of Upload
             The files.
         threshold : float or None
-            For hedged answers.
+            For hedged predictions.
         """
         source = UploadSource(uploads, self.limits.max_pixels)
         with self._lock:
-            raw = read_predictions(self.estimator, source)
-        answers = []
+            read = read_predictions(self.estimator, source)
+        predictions = []
         for row, upload in enumerate(uploads):
-            if not raw.readable[row]:
-                answers.append(Answer(name=upload.name, error=source.problem(row)))
+            if not read.readable[row]:
+                predictions.append(Answer(name=upload.name, error=source.problem(row)))
                 continue
             # A copy: a view would keep the numbers of the whole batch alive.
-            leaves = raw.leaf_probability[row].copy()
-            opinion = None if raw.opinion is None else raw.opinion[[row]]
-            answers.append(self._keep(Kept(self.tree, leaves, opinion, upload.name), threshold))
-        return answers
+            leaves = read.leaf_probability[row].copy()
+            opinion = None if read.opinion is None else read.opinion[[row]]
+            prediction = Prediction(self.tree, leaves, opinion, upload.name)
+            predictions.append(self._keep(prediction, threshold))
+        return predictions
 
-    def _keep(self, kept: Kept, threshold: float | None) -> Answer:
-        return answer_view(kept, self.keeper.add(kept), threshold)
+    def _keep(self, prediction: Prediction, threshold: float | None) -> Answer:
+        return prediction_view(prediction, self.store.add(prediction), threshold)
 
     def fuse(self, keys: Sequence[str], how: str | None, threshold: float | None) -> Answer:
-        """Answer once for several photographs of one subject.
+        """Classify several photographs of one subject together.
 
         Parameters
         ----------
         keys : sequence of str
-            Ids of the answers about them.
+            Ids of the predictions on them.
         how : {"cumulative", "averaging"} or None
             How to fuse.
         threshold : float or None
-            For hedged answers.
+            For hedged predictions.
         """
         if len(set(keys)) != len(keys):
-            raise HTTPException(422, "An answer is fused with others only once; an id is repeated.")
+            raise HTTPException(422, "A prediction can be fused only once; an id is repeated.")
         parts = [self._kept(key) for key in keys]
         names = [part.name for part in parts]
         if len(names) > _MOST_NAMES:
@@ -164,7 +167,7 @@ class Service:
                     "'averaging'.",
                 )
             leaves = np.mean([part.leaf_probability for part in parts], axis=0)
-            return self._keep(Kept(self.tree, leaves, None, name, n_images), threshold)
+            return self._keep(Prediction(self.tree, leaves, None, name, n_images), threshold)
         first = opinions[0]
         joined = type(first).from_evidence(
             self.tree,
@@ -174,17 +177,17 @@ class Service:
         )
         fused = joined.fuse(np.zeros(len(joined), dtype=np.int64), how or "cumulative")
         leaves = fused.leaf_probability[0].astype(np.float64)
-        return self._keep(Kept(self.tree, leaves, fused, name, n_images), threshold)
+        return self._keep(Prediction(self.tree, leaves, fused, name, n_images), threshold)
 
     def children(self, key: str, node: int, offset: int, limit: int) -> Children:
-        """Open a branch of an answer.
+        """Open a branch of a prediction.
 
         Parameters
         ----------
         key : str
-            Id of the answer.
+            Id of the prediction.
         node, offset, limit : int
-            Which node, how many children to leave out, and how many to return.
+            The node, the number of children to skip, and the number to return.
         """
         if not 0 <= node < self.tree.n_nodes:
             raise HTTPException(
@@ -198,7 +201,7 @@ class Service:
         Parameters
         ----------
         key : str
-            Id of an answer.
+            Id of the prediction.
         text : str
             Part of a name.
         limit : int
@@ -206,10 +209,10 @@ class Service:
         """
         return found_view(self._kept(key), text, limit)
 
-    def _kept(self, key: str) -> Kept:
-        kept = self.keeper.get(key)
-        if kept is None:
+    def _kept(self, key: str) -> Prediction:
+        prediction = self.store.get(key)
+        if prediction is None:
             raise HTTPException(
-                404, "This answer is no longer kept. Send the image again to get a new one."
+                404, "This prediction is no longer kept. Send the image again to get a new one."
             )
-        return kept
+        return prediction

@@ -1,4 +1,4 @@
-"""Files that were sent, in memory only."""
+"""Uploaded files, in memory only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from starlette.requests import Request
 
 from ..images.decoding import decode
 from ..images.sources import BadImageError, ImageSource
-from .limits import Limits
+from .app import Limits
 
 FIELD = "files"
 _MAX_NAME = 200
@@ -31,7 +31,7 @@ class Upload(NamedTuple):
     Attributes
     ----------
     name : str
-        What it was called where it came from; only ever shown.
+        The client's name for it; only ever shown.
     data : bytes
         Its content.
     """
@@ -90,9 +90,9 @@ async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
     Parameters
     ----------
     request : Request
-        What was sent.
+        The request.
     limits : Limits
-        How much may be.
+        How much may be sent.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "multipart/form-data":
@@ -140,7 +140,7 @@ def shown_name(name: str | None) -> str:
     Parameters
     ----------
     name : str or None
-        What the client said.
+        The client's name for the file.
 
     Examples
     --------

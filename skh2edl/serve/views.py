@@ -1,23 +1,21 @@
-"""A kept answer as what the API says of it: a few nodes of a tree of any size."""
+"""A prediction as the API shows it: a few nodes of a tree of any size."""
 
 from __future__ import annotations
 
 import heapq
 from math import isnan
-from typing import Any
 
 import numpy as np
 
 from ..metrics.report import level_title
-from ..report.predictions import Predictions
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
-from .kept import Kept
+from .predictions import Prediction
 from .schemas import Answer, Children, Found, FoundNode, LevelAnswer, Node, Stop
 
-# What is opened before anybody asks: enough to read the answer, little enough for a phone.
+# What is opened at first: enough to read the prediction, little enough for a phone.
 _MIN_PROBABILITY = 0.02
-_MAX_ROWS = 24
+_MAX_NODES = 24
 _FIRST_CHILDREN = 6
 _LEAST_OPENED = 0.08
 _MAX_PATH = 12
@@ -56,232 +54,189 @@ def chain_name(tree: Taxonomy, node: int) -> str:
         node = int(tree.parents[node])
         if node > 0 and str(tree.names[node]) != names[-1]:
             names.append(str(tree.names[node]))
+    return _joined(names)
+
+
+def _joined(names: list[str]) -> str:
+    """Join names that are listed from the bottom up; of very many only some."""
     if len(names) > _MAX_NAMES:
         names = [*names[:3], "...", *names[-2:]]
     return " > ".join(reversed(names))
 
 
-def level_of(tree: Taxonomy, node: int) -> str:
-    """Return the level of a node: "leaf" for a leaf, "nothing" for the whole tree.
+def bare_node(tree: Taxonomy, node: int) -> Node:
+    """Return a node without the numbers of a prediction.
 
     Parameters
     ----------
     tree : Taxonomy
         The tree.
-    node : int
-        The node.
-    """
-    n_below = tree.leaf_stop[node] - tree.leaf_start[node]
-    if n_below == tree.n_leaves:
-        return "nothing"
-    return "leaf" if n_below == 1 else level_title(tree, int(tree.depths[node]))
-
-
-def node_view(kept: Kept, node: int) -> Node:
-    """Return what an answer says of a node.
-
-    Parameters
-    ----------
-    kept : Kept
-        The answer.
     node : int
         The node; of a chain of only children the last is meant.
     """
-    tree = kept.taxonomy
     end = int(tree.last_of_chain[node])
-    view = bare_node(tree, end)
-    view.probability = float(kept.probability[end])
-    if kept.bounds is not None and kept.mass is not None and kept.vacuity is not None:
-        view.belief, view.plausibility = (float(values[end]) for values in kept.bounds)
-        view.mass = min(max(float(kept.mass[end]), 0.0), 1.0)
-        vacuity = float(kept.vacuity[end])
-        view.vacuity = None if isnan(vacuity) else min(vacuity, 1.0)
-    return view
-
-
-def bare_node(tree: Taxonomy, end: int) -> Node:
-    """Return a node without an answer about it.
-
-    Parameters
-    ----------
-    tree : Taxonomy
-        The tree.
-    end : int
-        The last node of its chain.
-    """
+    n_leaves = int(tree.leaf_stop[end] - tree.leaf_start[end])
+    level = "leaf" if n_leaves == 1 else level_title(tree, int(tree.depths[end]))
     return Node(
         node=end,
         name=chain_name(tree, end),
         label=str(tree.label(end)),
-        level=level_of(tree, end),
-        n_leaves=int(tree.leaf_stop[end] - tree.leaf_start[end]),
+        level="nothing" if n_leaves == tree.n_leaves else level,
+        n_leaves=n_leaves,
         n_children=int(tree.n_children[end]),
         probability=1.0,
     )
 
 
-def ordered_children(kept: Kept, node: int) -> IntArray:
+def _node_view(prediction: Prediction, node: int) -> Node:
+    """Return a node with its numbers."""
+    view = bare_node(prediction.taxonomy, node)
+    end = view.node
+    view.probability = float(prediction.probability[end])
+    if (
+        prediction.bounds is not None
+        and prediction.mass is not None
+        and prediction.vacuity is not None
+    ):
+        view.belief, view.plausibility = (float(values[end]) for values in prediction.bounds)
+        view.mass = min(max(float(prediction.mass[end]), 0.0), 1.0)
+        vacuity = float(prediction.vacuity[end])
+        view.vacuity = None if isnan(vacuity) else min(vacuity, 1.0)
+    return view
+
+
+def _ordered_children(prediction: Prediction, node: int) -> IntArray:
     """Return the children of a node, likeliest first.
 
     The one that leads to the likeliest leaf comes first of all where it would be far down.
-
-    Parameters
-    ----------
-    kept : Kept
-        The answer.
-    node : int
-        The last node of its chain.
     """
-    tree = kept.taxonomy
+    tree = prediction.taxonomy
     children = tree.first_child[node] + np.arange(tree.n_children[node])
-    order = children[np.argsort(-kept.probability[children], kind="stable")]
-    place = np.flatnonzero(np.isin(order, kept.ladder.nodes[0]))
+    order = children[np.argsort(-prediction.probability[children], kind="stable")]
+    place = np.flatnonzero(np.isin(order, prediction.ladder.nodes[0]))
     if place.size and place[0] >= _FIRST_CHILDREN:
         order = np.concatenate([order[place], np.delete(order, place)])
     return np.asarray(order)
 
 
-def children_view(kept: Kept, node: int, offset: int, limit: int | None) -> Children:
+def children_view(prediction: Prediction, node: int, offset: int, limit: int | None) -> Children:
     """Return some of the children of a node.
 
     Parameters
     ----------
-    kept : Kept
-        The answer.
+    prediction : Prediction
+        The prediction.
     node : int
         The last node of its chain.
     offset : int
-        How many to leave out.
+        Number of children to skip.
     limit : int or None
-        How many to return; None returns those that matter.
+        Number of children to return; None returns those that matter.
     """
-    order = ordered_children(kept, node)
+    order = _ordered_children(prediction, node)
     if limit is None:
-        likely = int((kept.probability[order[:_FIRST_CHILDREN]] >= _MIN_PROBABILITY).sum())
-        limit = max(likely, min(3, order.size))
-        if order.size - limit <= 2:  # a row that says so would take as much room
+        first = prediction.probability[order[:_FIRST_CHILDREN]]
+        limit = max(int((first >= _MIN_PROBABILITY).sum()), min(3, order.size))
+        if order.size - limit <= 2:  # a line about the others would take as much space
             limit = order.size
     shown = order[offset : offset + limit]
-    rest = float(kept.probability[order[offset + limit :]].sum())
+    rest = float(prediction.probability[order[offset + limit :]].sum())
     return Children(
         node=node,
         offset=offset,
         total=order.size,
-        children=[node_view(kept, int(child)) for child in shown],
+        children=[_node_view(prediction, int(child)) for child in shown],
         rest_probability=min(rest, 1.0),
     )
 
 
-def opened_tree(kept: Kept, path: list[Node]) -> list[Children]:
-    """Open the branches that matter: the way to the likeliest leaf, then the likeliest.
-
-    Parameters
-    ----------
-    kept : Kept
-        The answer.
-    path : list of Node
-        From the whole tree to the likeliest leaf.
-    """
+def _opened_tree(prediction: Prediction, path: list[Node]) -> list[Children]:
+    """Open the branches that matter: the path to the likeliest leaf, then the likeliest."""
     pages: list[Children] = []
-    n_rows = 0
+    n_nodes = 0
     on_path = {node.node for node in path[:_MAX_PATH]}
-    # The way first (0), then by probability.
+    # The path first (0), then by probability.
     waiting = [(0, -1.0, path[0].node)]
     while waiting:
         is_beside, probability, node = heapq.heappop(waiting)
-        if is_beside and (n_rows >= _MAX_ROWS or -probability < _LEAST_OPENED):
+        if is_beside and (n_nodes >= _MAX_NODES or -probability < _LEAST_OPENED):
             break
-        page = children_view(kept, node, 0, None)
+        page = children_view(prediction, node, 0, None)
         pages.append(page)
-        n_rows += len(page.children)
+        n_nodes += len(page.children)
         for child in page.children:
             if child.n_children:
-                heapq.heappush(
-                    waiting, (int(child.node not in on_path), -child.probability, child.node)
-                )
+                is_beside = int(child.node not in on_path)
+                heapq.heappush(waiting, (is_beside, -child.probability, child.node))
     return pages
 
 
-def path_view(kept: Kept) -> list[Node]:
-    """Return the way from the whole tree to the likeliest leaf, chains of only children once.
-
-    Parameters
-    ----------
-    kept : Kept
-        The answer.
-    """
-    tree = kept.taxonomy
-    ends = tree.last_of_chain[kept.ladder.nodes[0]].tolist()
+def _path_view(prediction: Prediction) -> list[Node]:
+    """Return the path from the whole tree to the likeliest leaf, chains of only children once."""
+    tree, ladder = prediction.taxonomy, prediction.ladder
+    ends = tree.last_of_chain[ladder.nodes[0]].tolist()
     path: list[Node] = []
-    for end, score in zip(ends, kept.ladder.scores[0].tolist(), strict=True):
+    for end, score in zip(ends, ladder.scores[0].tolist(), strict=True):
         if path and path[-1].node == end:
             continue
-        view = node_view(kept, end)
+        view = _node_view(prediction, end)
         # Exactly the number that the hedge compares with its threshold.
         view.probability = min(score, 1.0)
         path.append(view)
     return path
 
 
-def hedged(path: list[Node], threshold: float) -> Node:
-    """Return the deepest node of a path that is probable enough; the whole tree always is.
-
-    Parameters
-    ----------
-    path : list of Node
-        From :func:`path_view`.
-    threshold : float
-        What is enough.
-    """
-    answer = path[0]
+def _hedged(path: list[Node], threshold: float) -> Node:
+    """Return the deepest node of a path that is probable enough; the whole tree always is."""
+    found = path[0]
     for node in path[1:]:
         if node.probability < threshold:
             break
-        answer = node
-    return answer
+        found = node
+    return found
 
 
-def answer_view(kept: Kept, key: str, threshold: float | None) -> Answer:
-    """Return all that is said at once of an answer.
+def prediction_view(prediction: Prediction, key: str, threshold: float | None) -> Answer:
+    """Return what the API sends at once about a prediction.
 
     Parameters
     ----------
-    kept : Kept
-        The answer.
+    prediction : Prediction
+        The prediction.
     key : str
-        Under which it is kept.
+        Its id.
     threshold : float or None
-        What hedged answers have to reach; None for none.
+        Least probability of the hedged prediction; None for no hedged prediction.
     """
-    tree, opinion = kept.taxonomy, kept.opinion
-    path = path_view(kept)
-    levels = level_names(tree)
-    raw = Predictions(tree, kept.leaf_probability[None], opinion, np.ones(1, dtype=bool))
-    best = [_level_answer(kept, name, raw, d) for d, name in enumerate(levels, start=1)]
-    answer = Answer(
-        name=kept.name,
+    path = _path_view(prediction)
+    names = level_names(prediction.taxonomy)
+    view = Answer(
+        name=prediction.name,
         id=key,
-        n_images=kept.n_images,
+        n_images=prediction.n_images,
         path=path,
-        hedged=None if threshold is None else hedged(path, threshold),
-        levels=best,
-        tree=opened_tree(kept, path),
-        explanation=_explain(kept),
+        hedged=None if threshold is None else _hedged(path, threshold),
+        levels=[_level_view(prediction, name, d) for d, name in enumerate(names, start=1)],
+        tree=_opened_tree(prediction, path),
+        explanation=_explain(prediction),
     )
+    opinion = prediction.opinion
     if opinion is not None:
-        names = [str(tree.root_name), *levels[:-1]]
+        stops = [str(prediction.taxonomy.root_name), *names[:-1]]
         profile = np.clip(opinion.depth_profile[0], 0, 1).tolist()
-        answer.stops = [Stop(level=n, mass=m) for n, m in zip(names, profile, strict=True)]
-        answer.nonspecificity = min(float(opinion.nonspecificity[0]), 1.0)
-    return answer
+        view.stops = [Stop(level=n, mass=m) for n, m in zip(stops, profile, strict=True)]
+        view.nonspecificity = min(float(opinion.nonspecificity[0]), 1.0)
+    return view
 
 
-def _level_answer(kept: Kept, level: str, raw: Predictions, depth: int) -> LevelAnswer:
-    # Of the deepest level the likeliest leaf, by the same rule as the path.
-    tree = kept.taxonomy
-    is_last = depth == tree.n_levels
-    node = int(kept.ladder.nodes[0, -1] if is_last else raw.best_of_level(depth)[0][0])
-    view = node_view(kept, node)
+def _level_view(prediction: Prediction, level: str, depth: int) -> LevelAnswer:
+    """Return the likeliest class of a level; of the deepest the last node of the path."""
+    tree = prediction.taxonomy
+    node = int(prediction.ladder.nodes[0, -1])
+    if depth < tree.n_levels:
+        nodes = tree.nodes_at_depth(depth)
+        node = int(nodes[prediction.probability[nodes].argmax()])
+    view = _node_view(prediction, node)
     return LevelAnswer(
         level=level,
         label=str(tree.label(node)),
@@ -291,49 +246,48 @@ def _level_answer(kept: Kept, level: str, raw: Predictions, depth: int) -> Level
     )
 
 
-def _explain(kept: Kept) -> str:
-    if kept.opinion is not None:
-        return kept.opinion.explain(0)
-    tree, leaves = kept.taxonomy, kept.leaf_probability
+def _explain(prediction: Prediction) -> str:
+    if prediction.opinion is not None:
+        return prediction.opinion.explain(0)
+    tree, leaves = prediction.taxonomy, prediction.leaf_probability
     best = np.argsort(-leaves, kind="stable")[:2].tolist()
-    names: list[Any] = [f"{tree.leaves[leaf]} (probability {leaves[leaf]:.2f})" for leaf in best]
+    first, second = (f"{tree.leaves[leaf]} (probability {leaves[leaf]:.2f})" for leaf in best)
     return (
-        f"The likeliest leaf is {names[0]}, before {names[1]}. This model gives probabilities "
-        "only; how much of them rests on evidence it cannot say."
+        f"The likeliest leaf is {first}, before {second}. This model gives probabilities only; how "
+        "much of them rests on evidence it cannot say."
     )
 
 
-def found_view(kept: Kept, text: str, limit: int) -> Found:
+def found_view(prediction: Prediction, text: str, limit: int) -> Found:
     """Return the nodes whose name holds a text, the likeliest first.
 
     Parameters
     ----------
-    kept : Kept
-        The answer.
+    prediction : Prediction
+        The prediction.
     text : str
-        Part of a name, in large or small letters.
+        Part of a name, in any capitals.
     limit : int
-        How many nodes to return.
+        Number of nodes to return.
     """
-    tree, wanted = kept.taxonomy, text.casefold()
-    names = tree.names.tolist()
-    ends = [v for v in range(1, tree.n_nodes) if wanted in str(names[v]).casefold()]
-    nodes = np.unique(tree.last_of_chain[np.array(ends, dtype=np.int64)])
-    order = nodes[np.argsort(-kept.probability[nodes], kind="stable")]
+    tree, wanted = prediction.taxonomy, text.casefold()
+    names = [str(name).casefold() for name in tree.names.tolist()]
+    named = [node for node in range(1, tree.n_nodes) if wanted in names[node]]
+    nodes = np.unique(tree.last_of_chain[np.array(named, dtype=np.int64)])
+    order = nodes[np.argsort(-prediction.probability[nodes], kind="stable")]
     found = [
-        FoundNode(**node_view(kept, node).model_dump(), place=_place(tree, node))
+        FoundNode(**_node_view(prediction, node).model_dump(), place=_place(tree, node))
         for node in order[:limit].tolist()
     ]
     return Found(total=order.size, nodes=found)
 
 
 def _place(tree: Taxonomy, node: int) -> str:
+    """Return the names of the branching nodes above a node."""
     names: list[str] = []
     node = int(tree.parents[node])
     while node > 0:
         if tree.n_children[node] > 1:
             names.append(str(tree.names[node]))
         node = int(tree.parents[node])
-    if len(names) > _MAX_NAMES:
-        names = [*names[:3], "...", *names[-2:]]
-    return " > ".join(reversed(names))
+    return _joined(names)

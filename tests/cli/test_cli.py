@@ -164,7 +164,8 @@ def test_a_real_interruption_ends_the_real_command_with_130():
         "@plain_errors\n"
         "def wait() -> None:\n"
         "    print('ready', flush=True)\n"
-        "    time.sleep(60)\n"
+        "    while True:\n"
+        "        time.sleep(0.01)\n"
         "app(['wait'])"
     )
     process = subprocess.Popen(
@@ -172,6 +173,6 @@ def test_a_real_interruption_ends_the_real_command_with_130():
     )
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors == "Interrupted.\n"

@@ -1,4 +1,4 @@
-"""The demo: what it draws, what it claims, and that its files are what the other commands take."""
+"""The demo: what it draws, what it claims, and that the other commands take its files."""
 
 import csv
 import io
@@ -24,7 +24,7 @@ def shown(tmp_path_factory):
     return folder, console.file.getvalue()
 
 
-def test_the_demo_tells_three_cases_each_with_opinion_and_flat_number(shown):
+def test_the_demo_shows_three_pictures_each_with_opinion_and_flat_probability(shown):
     _, text = shown
     for title in ("A clear letter.", "The same letter, blurred.", "An O."):
         assert title in text
@@ -44,15 +44,15 @@ def test_no_number_of_the_opinion_is_cut(shown):
     assert all("…" not in line for line in tables)
 
 
-def test_the_files_of_the_demo_are_what_the_next_commands_take(shown, tmp_path):
+def test_the_next_commands_take_the_files_of_the_demo(shown, tmp_path):
     folder, text = shown
     model = folder / "glyphs.safetensors"
     assert load_model(model).taxonomy_.n_leaves == 197
     assert read_card(model).needed.size == 150
     assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
-    command = f"skh2edl predict {model} {folder / 'pictures'} --out answers.csv"
+    command = f"skh2edl predict {model} {folder / 'pictures'} --out predictions.csv"
     assert command in text.replace("\n", "")
-    out = tmp_path / "answers.csv"
+    out = tmp_path / "predictions.csv"
     result = CliRunner().invoke(
         app, ["predict", str(model), str(folder / "pictures"), "--out", str(out), "--workers", "0"]
     )
@@ -77,7 +77,7 @@ def test_the_demo_computes_with_one_thread_and_gives_the_others_back(monkeypatch
     assert seen == [1]
 
 
-def test_stories_are_chosen_by_how_little_a_picture_was_distorted():
+def test_the_least_distorted_pictures_are_shown():
     glyphs = make_glyphs(2000, random_state=0)
     clear, blurred, round_one = demo.choose_stories(glyphs.images, glyphs.labels, glyphs.info)
     assert clear.label == blurred.label == "CYRILLIC CAPITAL LETTER ZHE"

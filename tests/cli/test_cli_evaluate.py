@@ -1,4 +1,4 @@
-"""Calibrate, evaluate and export: what the model has seen is told from what is new to it."""
+"""Calibrate, evaluate and export: samples of the fit are told from new ones."""
 
 import json
 
@@ -47,11 +47,11 @@ def test_calibrate_sets_the_hedge_from_images_that_are_new_to_the_model(model, t
 
 def test_calibrate_refuses_what_the_model_was_trained_on(zoo, tmp_path):
     from skh2edl.cli.data import Columns, read_labelled
-    from skh2edl.cli.fit import _divide
+    from skh2edl.cli.fit import divide
 
     folder, _ = zoo
     columns = Columns(labels=("kind", "species"), features=("size", "speed", "ears"))
-    train, _, _ = _divide(read_labelled(folder / "animals.csv", columns), 0.2, 0.1)
+    train, _, _ = divide(read_labelled(folder / "animals.csv", columns), 0.2, 0.1)
     rows = animals(300)
     write_table(tmp_path / "t.csv", [rows[int(name.split()[1]) - 2] for name in train.ids])
     result = invoke("calibrate", folder / "model.safetensors", tmp_path / "t.csv")
@@ -59,7 +59,7 @@ def test_calibrate_refuses_what_the_model_was_trained_on(zoo, tmp_path):
     assert f"The model was trained on all {len(train)} samples" in result.stderr
 
 
-def test_evaluate_leaves_out_what_the_model_has_seen(zoo, tmp_path):
+def test_evaluate_skips_samples_of_the_fit(zoo, tmp_path):
     folder, _ = zoo
     out, figures = tmp_path / "r.html", tmp_path / "f.json"
     model = folder / "model.safetensors"
@@ -74,7 +74,7 @@ def test_evaluate_leaves_out_what_the_model_has_seen(zoo, tmp_path):
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_evaluate_finds_copies_of_training_images_in_a_test_part(photos, tmp_path):
+def test_evaluate_finds_duplicates_of_training_images_in_a_test_part(photos, tmp_path):
     for part in ("train", "test"):
         for place in ("warm/red", "warm/pink", "green"):
             folder = tmp_path / "data" / part / place
@@ -99,13 +99,13 @@ def test_evaluate_finds_copies_of_training_images_in_a_test_part(photos, tmp_pat
     ]
 
 
-def test_evaluate_says_when_there_is_nothing_new(model, tmp_path):
+def test_evaluate_refuses_samples_that_the_model_has_all_seen(model, tmp_path):
     from skh2edl.cli.data import Columns, read_labelled
-    from skh2edl.cli.fit import _divide
+    from skh2edl.cli.fit import divide
 
     write_table(tmp_path / "all.csv", animals(300))
     columns = Columns(labels=("kind", "species"), features=("size", "speed", "ears"))
-    train, _, _ = _divide(read_labelled(tmp_path / "all.csv", columns), 0.2, 0.1)
+    train, _, _ = divide(read_labelled(tmp_path / "all.csv", columns), 0.2, 0.1)
     rows = animals(300)
     write_table(tmp_path / "t.csv", [rows[int(name.split()[1]) - 2] for name in train.ids])
     result = invoke("evaluate", model, tmp_path / "t.csv", "-o", tmp_path / "r.html")
@@ -146,3 +146,15 @@ def test_export_writes_the_model_that_was_named(zoo, tmp_path, monkeypatch):
     result = invoke("export", folder / "model.safetensors", tmp_path / "m.pt")
     assert result.exit_code == 2
     assert "must end in .onnx" in result.stderr
+
+
+def test_a_model_of_very_many_samples_keeps_no_hashes_and_is_evaluated_on_all(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("skh2edl.cli.calibrate._MAX_HASHES", 10)
+    make_zoo(tmp_path)
+    model = tmp_path / "model.safetensors"
+    assert read_card(model).trained_on.size == 0
+    result = invoke("evaluate", model, tmp_path / "animals.csv", "-o", tmp_path / "r.html")
+    assert result.exit_code == 0, result.output
+    assert "skipped" not in result.stderr

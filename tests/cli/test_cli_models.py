@@ -1,4 +1,4 @@
-"""From a table or a folder to a model and to answers, and what goes wrong on the way."""
+"""From a table or a folder to a model and to predictions, and the errors in between."""
 
 import json
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_the_same_command_gives_the_same_model(zoo, tmp_path):
     assert again.read_bytes() == (folder / "model.safetensors").read_bytes()
 
 
-def test_flags_and_a_file_set_parameters_and_flags_go_first(zoo, tmp_path):
+def test_flags_override_the_parameters_of_a_file(zoo, tmp_path):
     folder, _ = zoo
     config = tmp_path / "settings.toml"
     config.write_text('method = "flat-edl"\nkl_weight = 0.5\nl2 = 0.25\npatience = 3\n')
@@ -65,7 +65,7 @@ def test_flags_and_a_file_set_parameters_and_flags_go_first(zoo, tmp_path):
     assert (clf.recipe.weight_decay, clf.recipe.patience) == (0.2, 3)
 
 
-def test_an_interrupted_fit_is_taken_up_by_the_same_command(zoo, tmp_path, monkeypatch):
+def test_the_same_command_resumes_an_interrupted_fit(zoo, tmp_path, monkeypatch):
     from skh2edl.training.checkpoints import CheckpointFile
 
     folder, _ = zoo
@@ -84,7 +84,7 @@ def test_an_interrupted_fit_is_taken_up_by_the_same_command(zoo, tmp_path, monke
     monkeypatch.setattr(CheckpointFile, "save", stop_after_two)
     result = invoke(*arguments)
     assert result.exit_code == 130
-    assert f"The same command goes on from {tmp_path / 'run'}." in result.stderr
+    assert f"The same command resumes from {tmp_path / 'run'}." in result.stderr
     assert not out.exists()
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
@@ -108,16 +108,16 @@ def test_a_given_split_is_kept(tmp_path):
     assert "50 to train on, 25 to set the hedge, 15 for evaluate (as the data say)" in result.stderr
 
 
-def test_subjects_are_never_divided(tmp_path):
+def test_images_of_one_subject_stay_in_one_part(tmp_path):
     from skh2edl.cli.data import Columns, read_labelled
-    from skh2edl.cli.fit import _divide
+    from skh2edl.cli.fit import divide
 
     rows = [[*row, f"animal {index // 5}"] for index, row in enumerate(animals(200))]
     names = ("size", "speed", "ears", "kind", "species", "group")
     write_table(tmp_path / "t.csv", rows, names)
     columns = Columns(labels=("kind", "species"), features=("size",))
     data = read_labelled(tmp_path / "t.csv", columns)
-    train, held, n_test = _divide(data, 0.2, 0.2)
+    train, held, n_test = divide(data, 0.2, 0.2)
     assert not set(train.groups) & set(held.groups)
     assert n_test % 5 == 0
 
@@ -163,14 +163,14 @@ USAGE = {
     "a flag without its value": (("--l2",), "--l2 needs a value"),
     "a second data set": (("more.csv",), "Unexpected argument 'more.csv'"),
     "a file of another kind": (("-o", "m.pickle"), "must end in .safetensors"),
-    "shares that leave nothing": (("--test-share", "0.6", "--hedge-share", "0.5"), "leave nothing"),
+    "no part to train on": (("--test-share", "0.6", "--hedge-share", "0.5"), "leave nothing"),
     "a column that is not there": (("--split-column", "part"), "no column 'part'. It has size"),
     "no such configuration": (("--config", "none.toml"), "There is no file 'none.toml'"),
 }
 
 
 @pytest.mark.parametrize("case", USAGE)
-def test_wrong_usage_of_fit_is_exit_code_2_with_the_way_out(zoo, tmp_path, case):
+def test_wrong_usage_of_fit_is_exit_code_2_with_a_remedy(zoo, tmp_path, case):
     arguments, message = USAGE[case]
     out = ("-o", tmp_path / "m.safetensors")
     result = invoke("fit", zoo[0] / "animals.csv", *FEATURES, *out, *arguments)
@@ -227,7 +227,7 @@ def test_a_label_that_the_taxonomy_does_not_name_is_exit_code_1(zoo, tmp_path):
 # predict ---------------------------------------------------------------------------------------
 
 
-def test_answers_are_those_of_the_classifier(zoo, tmp_path):
+def test_predictions_are_those_of_the_classifier(zoo, tmp_path):
     folder, _ = zoo
     out = tmp_path / "a.csv"
     result = invoke("predict", folder / "model.safetensors", folder / "animals.csv", "-o", out)
@@ -255,7 +255,7 @@ def test_answers_are_those_of_the_classifier(zoo, tmp_path):
         assert (row["vacuity_at_kind"] == "") == (row["leaf"] == "wolf")
 
 
-def test_hedged_answers_are_those_of_the_hedged_classifier(zoo, tmp_path):
+def test_hedged_predictions_are_those_of_the_hedged_classifier(zoo, tmp_path):
     from sklearn.frozen import FrozenEstimator
 
     from skh2edl import HedgedClassifier
@@ -267,11 +267,11 @@ def test_hedged_answers_are_those_of_the_hedged_classifier(zoo, tmp_path):
         invoke("predict", model, folder / "animals.csv", "-o", out, "--promise", 0.9).exit_code == 0
     )
     from skh2edl.cli.data import Columns, read_labelled
-    from skh2edl.cli.fit import _divide
+    from skh2edl.cli.fit import divide
 
     columns = Columns(labels=("kind", "species"), features=("size", "speed", "ears"))
     data = read_labelled(folder / "animals.csv", columns)
-    _, held, _ = _divide(data, 0.2, 0.1)
+    _, held, _ = divide(data, 0.2, 0.1)
     hedged = HedgedClassifier(FrozenEstimator(load_model(model)), target_accuracy=0.9)
     hedged.fit(held.X, held.labels)
     assert [row["hedged"] for row in read_csv(out)] == hedged.predict(data.X).tolist()
@@ -309,7 +309,7 @@ def test_a_column_for_every_decision_can_be_asked_for(zoo, tmp_path):
     assert {"vacuity_of_root", "vacuity_of_cat"} <= set(read_csv(out)[0])
 
 
-def test_an_interrupted_run_leaves_no_table_and_is_taken_up_again(zoo, tmp_path, monkeypatch):
+def test_an_interrupted_run_leaves_no_table_and_is_resumed(zoo, tmp_path, monkeypatch):
     folder, _ = zoo
     out = tmp_path / "a.csv"
     arguments = ("predict", folder / "model.safetensors", folder / "animals.csv", "-o", out)
@@ -329,17 +329,17 @@ def test_an_interrupted_run_leaves_no_table_and_is_taken_up_again(zoo, tmp_path,
     monkeypatch.setattr(tables.Spool, "add", stop_at_the_third)
     result = invoke(*arguments)
     assert result.exit_code == 130
-    assert "128 of 300 are done; the same command goes on from there." in result.stderr
+    assert "128 of 300 are done; the same command resumes from there." in result.stderr
     assert out.read_text() == "an older table"
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
-    assert "Going on after 128 of 300" in result.stderr
+    assert "Resuming after 128 of 300" in result.stderr
     assert len(calls) == 3 + 3  # 172 rows in blocks of 64
     assert out.read_bytes() == whole
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
 
 
-def test_rows_of_another_run_are_not_taken_up(zoo, tmp_path, monkeypatch):
+def test_a_run_with_other_settings_starts_afresh(zoo, tmp_path, monkeypatch):
     folder, _ = zoo
     out = tmp_path / "a.csv"
     arguments = ("predict", folder / "model.safetensors", folder / "animals.csv", "-o", out)
@@ -348,20 +348,20 @@ def test_rows_of_another_run_are_not_taken_up(zoo, tmp_path, monkeypatch):
         assert invoke(*arguments).exit_code == 130
     result = invoke(*arguments, "--promise", 0.8)
     assert result.exit_code == 0
-    assert "Going on" not in result.stderr
+    assert "Resuming" not in result.stderr
     assert len(read_csv(out)) == 300
 
 
-def test_a_promise_that_the_calibration_cannot_keep_is_refused(zoo, tmp_path):
+def test_an_accuracy_that_the_calibration_cannot_guarantee_is_refused(zoo, tmp_path):
     folder, _ = zoo
     arguments = (folder / "model.safetensors", folder / "animals.csv", "-o", tmp_path / "a.csv")
     result = invoke("predict", *arguments, "--promise", 0.999)
     assert result.exit_code == 1
     n = read_card(folder / "model.safetensors").needed.size
-    assert f"at most {100 * n / (n + 1):.1f} % can be promised, not 99.9 %" in result.stderr
+    assert f"at most {100 * n / (n + 1):.1f} % can be guaranteed, not 99.9 %" in result.stderr
 
 
-def test_a_model_without_a_hedge_answers_without_it_and_says_so(tmp_path):
+def test_a_model_without_a_hedge_predicts_without_it_and_says_so(tmp_path):
     import pandas as pd
 
     tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["wolf"]})

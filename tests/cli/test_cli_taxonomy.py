@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from skh2edl import Taxonomy
 from skh2edl.cli.app import app
-from skh2edl.cli.trees import read_tree, tree_text
+from skh2edl.cli.taxonomy import read_tree, tree_text
 
 FORMS = {
     "tree.nwk": "((lynx,puma)cat,(fox,'grey wolf')dog)root;\n",

@@ -29,7 +29,7 @@ COLOURS = {
     "green": (40, 200, 60),
     HOSTILE: (40, 60, 200),
 }
-# With 99 images the threshold of a promise of k percent is the k-th smallest: k / 100.
+# With 99 images the threshold for a target of k percent is the k-th smallest: k / 100.
 NEEDED = np.arange(1, 100) / 100
 
 
@@ -82,7 +82,7 @@ def large_tree():
 
 
 def large_app(monkeypatch):
-    """Return an application whose model knows 10,000 species and answers by chance."""
+    """Return an application whose model predicts 10,000 species by chance."""
     tree = large_tree()
     rng = np.random.default_rng(0)
 
@@ -99,7 +99,7 @@ def large_app(monkeypatch):
 
 
 def send(url, content, **query):
-    """Send one image to a running server, as a script would, and return its answer."""
+    """Send one image to a running server, as a script would, and return its prediction."""
     text = "&".join(f"{name}={value}" for name, value in query.items())
     head = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\n'
     request = urllib.request.Request(
@@ -107,7 +107,7 @@ def send(url, content, **query):
         data=head + content + b"\r\n--x--\r\n",
         headers={"Content-Type": "multipart/form-data; boundary=x"},
     )
-    with urllib.request.urlopen(request, timeout=30) as response:
+    with urllib.request.urlopen(request, timeout=60) as response:
         return json.load(response)["answers"][0]
 
 
@@ -129,4 +129,4 @@ class Running:
 
     def __exit__(self, *exception):
         self.server.should_exit = True
-        self.thread.join(10)
+        self.thread.join(60)

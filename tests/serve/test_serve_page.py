@@ -40,7 +40,7 @@ class Page:
     def __getitem__(self, name):
         return self.driver.find_element(By.ID, name)
 
-    def until(self, condition, seconds=20):
+    def until(self, condition, seconds=60):
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, f"waited {seconds} s in vain"
@@ -83,7 +83,7 @@ class Page:
 
     def ask(self, path, **query):
         text = "&".join(f"{name}={value}" for name, value in query.items())
-        with urllib.request.urlopen(f"{self.url}{path}?{text}", timeout=20) as response:
+        with urllib.request.urlopen(f"{self.url}{path}?{text}", timeout=60) as response:
             return json.load(response)
 
     def media(self, width=1200, height=900, dark=False):
@@ -129,7 +129,7 @@ def photos(tmp_path_factory):
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
     path = write_model(tmp_path_factory.mktemp("page") / "colours.safetensors")
-    # Little room: the server forgets an answer when the next few come.
+    # Little memory: the server forgets a prediction when the next few come.
     with Running(create_app(path, limits=Limits(max_kept_mb=0.0055))) as url:
         yield url
 
@@ -144,29 +144,29 @@ def page(driver, url):
     assert [entry for entry in serious if "404" not in entry["message"]] == []
 
 
-def test_a_photograph_is_answered_and_the_slider_makes_the_answer_safer(page, photos):
+def test_a_photograph_is_classified_and_the_slider_makes_the_prediction_safer(page, photos):
     page.send(photos / "0.png")
     assert page["shown"].is_displayed()
-    promises = page.ask("api/model")["hedge"]["promises"]
+    guarantees = page.ask("api/model")["hedge"]["promises"]
     content = (photos / "0.png").read_bytes()
     seen = []
-    for place in [*range(0, len(promises), 10), len(promises) - 1]:
+    for place in [*range(0, len(guarantees), 10), len(guarantees) - 1]:
         page.slide(place)
-        promise = promises[place]["promise"]
-        answer = send(page.url, content, promise=promise)["hedged"]
-        sure = answer["label"] if answer["level"] != "nothing" else "No answer is sure enough"
+        target = guarantees[place]["promise"]
+        hedged = send(page.url, content, promise=target)["hedged"]
+        sure = hedged["label"] if hedged["level"] != "nothing" else "No prediction is sure enough"
         assert page["headline"].text == sure
         assert page.said()[0].startswith(sure)
-        assert page["sure"].text == f"{100 * promise:g} %"
-        marked = [r for r in page.rows() if "the answer" in r.get_attribute("aria-label")]
-        assert [row.get_attribute("data-node") for row in marked] == [str(answer["node"])]
+        assert page["sure"].text == f"{100 * target:g} %"
+        marked = [r for r in page.rows() if "the prediction" in r.get_attribute("aria-label")]
+        assert [row.get_attribute("data-node") for row in marked] == [str(hedged["node"])]
         seen.append(sure)
     page.driver.find_element(By.CSS_SELECTOR, "input[value=threshold]").click()
     page.slide(0)
     assert page["headline"].text == send(page.url, content)["path"][-1]["label"]
     page.slide(99)
     assert page["sure"].text == "≥ 0.99"
-    assert "Nothing is promised" in page["hedge-note"].text
+    assert "No accuracy is guaranteed" in page["hedge-note"].text
     assert len({*seen, page["headline"].text}) >= 3
 
 
@@ -228,14 +228,14 @@ def test_two_photographs_are_fused_even_after_the_server_forgot_them(page, photo
     page.until(lambda: len(page.said()) == 9)
     assert page["of"].text == "2 photographs fused: 0.png + 1.png"
     assert page.driver.switch_to.active_element == page["headline"]
-    assert "of fused ones it says nothing" in page["finest"].text
+    assert "not for fused ones" in page["finest"].text
     assert len(page.css("#pictures .part")) == 2
 
 
 def test_a_file_that_is_no_image_says_so_beside_the_others(page, photos):
     page.send(photos / "notes.png", photos / "0.png")
     assert "none of the formats" in page.said()[0]
-    assert page["progress"].text == "1 photograph answered, 1 could not be used"
+    assert page["progress"].text == "1 photograph classified, 1 could not be used"
     assert page["of"].text == "0.png"
     page.css(".remove")[0].click()
     assert len(page.said()) == 1
@@ -263,7 +263,7 @@ def test_photographs_can_be_dropped_and_pasted(page, photos, how):
     assert page["empty"].is_displayed()
 
 
-def test_all_answers_are_downloaded_as_they_are_shown(page, photos, tmp_path):
+def test_all_predictions_are_downloaded_as_they_are_shown(page, photos, tmp_path):
     page.driver.execute_cdp_cmd(
         "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
     )
@@ -326,9 +326,15 @@ def test_a_model_without_opinions_shows_probabilities_only(driver, photos, tmp_p
         page.send(photos / "0.png", photos / "1.png")
         assert "belief" not in page["shown"].text
         assert not page["kinds"].is_displayed()
-        assert "Nothing is promised" in page["hedge-note"].text
+        assert "No accuracy is guaranteed" in page["hedge-note"].text
         page.slide(99)
-        assert page["headline"].text in ("No answer is sure enough", "warm", "reds", "red", "pink")
+        assert page["headline"].text in (
+            "No prediction is sure enough",
+            "warm",
+            "reds",
+            "red",
+            "pink",
+        )
         for tick in page.css(".tick input"):
             tick.click()
         page["fuse"].click()

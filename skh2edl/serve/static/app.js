@@ -1,8 +1,8 @@
-// The page: what is chosen, what is shown, and how sure an answer must be.
+// The page: what is chosen, what is shown, and how sure a prediction must be.
 
 import { ask, batches, filesOf, fuse, newFused, newPhoto, predict, tableRow, withRenewal } from "./photos.js";
 import { OpinionTree } from "./tree.js";
-import { answerName, bar, count, glossary, hedged, legend, make, percent, save, share, threeNumbers, toCsv } from "./words.js";
+import { bar, count, hedged, make, percent, predictionName, save, threeNumbers, toCsv, twoDecimals } from "./words.js";
 
 const by = (id) => document.getElementById(id);
 const photos = [];
@@ -10,29 +10,29 @@ let model = null;
 let selected = null;
 let isSending = false;
 
-// How sure an answer must be -----------------------------------------------------------------
+// How sure a prediction must be -----------------------------------------------------------------
 
-function isPromise() {
-  return model.hedge !== null && document.querySelector("input[name=kind]:checked").value === "promise";
+function isGuaranteed() {
+  return model.hedge !== null && document.querySelector("input[name=kind]:checked").value === "accuracy";
 }
 
-function chosenPromise() {
+function chosenGuarantee() {
   return model.hedge.promises[Number(by("slider").value)];
 }
 
 function threshold() {
-  return isPromise() ? chosenPromise().threshold : Number(by("slider").value) / 100;
+  return isGuaranteed() ? chosenGuarantee().threshold : Number(by("slider").value) / 100;
 }
 
-function answerOf(answer) {
-  return hedged(answer.path, threshold());
+function hedgedOf(prediction) {
+  return hedged(prediction.path, threshold());
 }
 
 function setUpSlider() {
   const slider = by("slider");
   slider.min = 0;
   slider.step = 1;
-  if (isPromise()) {
+  if (isGuaranteed()) {
     const { promises } = model.hedge;
     slider.max = promises.length - 1;
     const at = promises.findIndex((each) => each.promise >= 0.95);
@@ -47,29 +47,29 @@ function sayHedge() {
   const slider = by("slider");
   let said;
   let note;
-  if (isPromise()) {
-    const { promise, threshold: least } = chosenPromise();
+  if (isGuaranteed()) {
+    const { promise, threshold: least } = chosenGuarantee();
     said = percent(promise);
-    note = `Answers stop where the probability falls below ${share(least)}, a threshold from ${count(model.hedge.n_images, "held-out image", "held-out images")}. With it, at least ${percent(promise)} of the answers are right on average, for single photographs like those; not for each class.`;
+    note = `Predictions stop where the probability falls below ${twoDecimals(least)}, a threshold from ${count(model.hedge.n_images, "held-out image", "held-out images")}. With it, at least ${percent(promise)} of the predictions are right on average, for single photographs like those; not for each class.`;
   } else {
     said = `≥ ${threshold().toFixed(2)}`;
-    note = "Answers stop where the probability falls below this. ";
+    note = "Predictions stop where the probability falls below this. ";
     note += model.hedge === null
-      ? "Nothing is promised: the model file holds no held-out images; skh2edl calibrate adds them."
-      : "Nothing is promised about a threshold set by hand.";
+      ? "No accuracy is guaranteed: the model file has no hedge; skh2edl calibrate sets it."
+      : "No accuracy is guaranteed for a threshold set by hand.";
   }
   by("sure").textContent = said;
   slider.setAttribute("aria-valuetext", said);
-  slider.setAttribute("aria-label", isPromise() ? "Promised accuracy" : "Least probability");
+  slider.setAttribute("aria-label", isGuaranteed() ? "Target accuracy" : "Least probability");
   by("hedge-note").textContent = note;
 }
 
 function onHedge() {
   sayHedge();
-  for (const photo of photos) sayAnswer(photo);
+  for (const photo of photos) sayPrediction(photo);
   if (!selected) return;
-  showAnswer(selected);
-  sayDetail(answerOf(selected.answer));
+  showPrediction(selected);
+  sayDetail(hedgedOf(selected.prediction));
 }
 
 // The list of photographs --------------------------------------------------------------------
@@ -89,25 +89,25 @@ function addToList(photo) {
   photo.item = make("li", {}, photo.parts === null ? make("label", { class: "tick" }, tick) : make("span", { class: "tick" }), open, remove);
   photo.view = { said, tick, open };
   by("list").append(photo.item);
-  sayAnswer(photo);
+  sayPrediction(photo);
 }
 
-function sayAnswer(photo) {
+function sayPrediction(photo) {
   const { said, tick } = photo.view;
-  tick.disabled = photo.answer === null;
+  tick.disabled = photo.prediction === null;
   said.classList.toggle("bad", photo.state === "failed");
   if (photo.state === "failed") said.textContent = photo.problem;
-  else if (photo.answer === null) said.textContent = photo.state === "sending" ? "being read …" : "waiting …";
+  else if (photo.prediction === null) said.textContent = photo.state === "sending" ? "being read …" : "waiting …";
   else {
-    const node = answerOf(photo.answer);
-    said.textContent = node.level === "nothing" ? answerName(node) : `${node.label}, ${share(node.probability)}`;
+    const node = hedgedOf(photo.prediction);
+    said.textContent = node.level === "nothing" ? predictionName(node) : `${node.label}, ${twoDecimals(node.probability)}`;
   }
 }
 
 function sayFusing() {
-  const ticked = photos.filter((photo) => photo.isTicked && photo.answer !== null);
+  const ticked = photos.filter((photo) => photo.isTicked && photo.prediction !== null);
   by("fuse").disabled = ticked.length < 2;
-  by("fuse").textContent = ticked.length < 2 ? "Fuse into one answer" : `Fuse ${ticked.length} into one answer`;
+  by("fuse").textContent = ticked.length < 2 ? "Fuse into one prediction" : `Fuse ${ticked.length} into one prediction`;
   by("tools").hidden = !photos.length;
 }
 
@@ -123,7 +123,7 @@ function drop(photo) {
   sayFusing();
 }
 
-// Pictures of what was removed are needed as long as a fused answer shows them.
+// Pictures of what was removed are needed as long as a fused prediction shows them.
 function release() {
   const needed = new Set(photos.flatMap((photo) => [photo, ...(photo.parts ?? [])]));
   for (const photo of everSeen) {
@@ -178,17 +178,17 @@ async function send() {
       for (const batch of batches(waiting, model.limits)) {
         const here = batch.filter((photo) => photos.includes(photo));
         if (!here.length) continue;
-        for (const photo of here) { photo.state = "sending"; sayAnswer(photo); }
+        for (const photo of here) { photo.state = "sending"; sayPrediction(photo); }
         sayProgress();
         await predictOrFail(here);
-        for (const photo of here) sayAnswer(photo);
+        for (const photo of here) sayPrediction(photo);
         if (selected === null) {
-          const first = here.find((photo) => photo.answer !== null && photos.includes(photo));
+          const first = here.find((photo) => photo.prediction !== null && photos.includes(photo));
           if (first) select(first);
         }
         sayFusing();
       }
-      for (const photo of waiting) if (photo.state === "failed") sayAnswer(photo);
+      for (const photo of waiting) if (photo.state === "failed") sayPrediction(photo);
     }
   } finally {
     isSending = false;
@@ -201,14 +201,14 @@ function sayProgress() {
   const done = own.filter((photo) => photo.state === "done" || photo.state === "failed").length;
   const failed = own.filter((photo) => photo.state === "failed").length;
   let text = "";
-  if (done < own.length) text = `${done} of ${own.length} answered`;
-  else if (own.length) text = `${count(own.length - failed, "photograph", "photographs")} answered`;
+  if (done < own.length) text = `${done} of ${own.length} classified`;
+  else if (own.length) text = `${count(own.length - failed, "photograph", "photographs")} classified`;
   if (failed) text += `, ${failed} could not be used`;
   by("progress").textContent = text;
 }
 
 async function fuseTicked() {
-  const parts = photos.filter((photo) => photo.isTicked && photo.answer !== null);
+  const parts = photos.filter((photo) => photo.isTicked && photo.prediction !== null);
   const how = model.is_evidential ? by("how").value : "averaging";
   by("problems").replaceChildren();
   by("fuse").disabled = true;
@@ -227,7 +227,7 @@ async function fuseTicked() {
   sayFusing();
 }
 
-// One answer ---------------------------------------------------------------------------------
+// One prediction ---------------------------------------------------------------------------------
 
 const tree = new OpinionTree(
   by("tree"),
@@ -244,7 +244,7 @@ const tree = new OpinionTree(
 
 function select(photo) {
   if (selected) selected.view.open.removeAttribute("aria-current");
-  selected = photo?.answer ? photo : null;
+  selected = photo?.prediction ? photo : null;
   by("empty").hidden = selected !== null;
   by("shown").hidden = selected === null;
   if (!selected) {
@@ -252,35 +252,35 @@ function select(photo) {
     return;
   }
   selected.view.open.setAttribute("aria-current", "true");
-  const { answer } = selected;
+  const { prediction } = selected;
   by("pictures").replaceChildren(picture(selected, "shot"));
-  const names = answer.n_images === 1 ? answer.name : `${answer.n_images} photographs fused: ${answer.name}`;
+  const names = prediction.n_images === 1 ? prediction.name : `${prediction.n_images} photographs fused: ${prediction.name}`;
   by("of").textContent = names;
-  by("explanation").textContent = answer.explanation;
+  by("explanation").textContent = prediction.explanation;
   by("find").value = "";
   by("found").hidden = true;
-  tree.show(answer.path[0], answer.tree, answerOf(answer).node);
-  showAnswer(selected);
-  sayDetail(answerOf(answer));
+  tree.show(prediction.path[0], prediction.tree, hedgedOf(prediction).node);
+  showPrediction(selected);
+  sayDetail(hedgedOf(prediction));
 }
 
-function showAnswer(photo) {
-  const { answer } = photo;
-  const node = answerOf(answer);
-  const leaf = answer.path[answer.path.length - 1];
-  by("headline").textContent = answerName(node);
+function showPrediction(photo) {
+  const { prediction } = photo;
+  const node = hedgedOf(prediction);
+  const leaf = prediction.path[prediction.path.length - 1];
+  by("headline").textContent = predictionName(node);
   const level = node.level === "nothing" ? "every class is possible" : node.level.replaceAll("_", " ");
   by("numbers").replaceChildren(make("strong", {}, level), node.level === "nothing" ? "" : `: ${threeNumbers(node)}`);
   let finest = "";
-  if (node.node !== leaf.node) finest = `Made to name a leaf: ${leaf.label}, ${share(leaf.probability)}. `;
-  if (answer.n_images > 1 && isPromise()) finest += "The promise was set on single photographs; of fused ones it says nothing.";
+  if (node.node !== leaf.node) finest = `Made to name a leaf: ${leaf.label}, ${twoDecimals(leaf.probability)}. `;
+  if (prediction.n_images > 1 && isGuaranteed()) finest += "The guarantee holds for single photographs, not for fused ones.";
   by("finest").textContent = finest;
   tree.mark(node.node);
 }
 
 function sayDetail(node) {
   const parts = [make("strong", {}, node.name), `: ${threeNumbers(node)}`];
-  if (node.n_children && node.mass !== null) parts.push(`; ${share(node.mass)} stops here, vacuity ${share(node.vacuity)}`);
+  if (node.n_children && node.mass !== null) parts.push(`; ${twoDecimals(node.mass)} stops here, vacuity ${twoDecimals(node.vacuity)}`);
   if (node.n_leaves > 1) parts.push(`; ${count(node.n_leaves, "leaf", "leaves")}`);
   by("detail").replaceChildren(...parts);
 }
@@ -300,7 +300,7 @@ async function find() {
     const rows = found.nodes.map((node) => make(
       "li",
       { tabindex: 0, on: { focus: () => sayDetail(node), mouseover: () => sayDetail(node) }, "aria-label": `${node.name}, ${threeNumbers(node)}` },
-      make("div", { class: "row" }, make("span", { class: "name" }, make("span", { class: "text" }, node.name, node.place ? make("span", { class: "soft small" }, ` in ${node.place}`) : null)), bar(node), make("span", { class: "number" }, share(node.probability))),
+      make("div", { class: "row" }, make("span", { class: "name" }, make("span", { class: "text" }, node.name, node.place ? make("span", { class: "soft small" }, ` in ${node.place}`) : null)), bar(node), make("span", { class: "number" }, twoDecimals(node.probability))),
     ));
     const rest = found.total - found.nodes.length;
     const note = found.total === 0 ? "No class has that in its name." : rest > 0 ? `and ${count(rest, "other", "others")}` : "";
@@ -314,9 +314,9 @@ async function find() {
 // Start --------------------------------------------------------------------------------------
 
 function download(kind) {
-  const rows = photos.map((photo) => tableRow(photo, answerOf, model));
+  const rows = photos.map((photo) => tableRow(photo, hedgedOf, model));
   if (kind === "csv") { save(toCsv(rows), "text/csv", "answers.csv"); return; }
-  const hedge = isPromise() ? { promise: chosenPromise().promise, threshold: threshold() } : { promise: null, threshold: threshold() };
+  const hedge = isGuaranteed() ? { promise: chosenGuarantee().promise, threshold: threshold() } : { promise: null, threshold: threshold() };
   const content = { model: model.name, method: model.method, skh2edl: model.version, ...hedge, answers: rows };
   save(`${JSON.stringify(content, null, 1)}\n`, "application/json", "answers.json");
 }
@@ -337,31 +337,13 @@ function listen() {
   by("find").addEventListener("input", find);
 }
 
-function levels() {
-  const names = model.tree.levels;
-  if (names[0] === "level_1" || names.length === 1) return count(names.length, "level", "levels");
-  return `the levels ${names.map((name) => name.replaceAll("_", " ")).join(" › ")}`;
-}
-
 async function start() {
   try {
     model = await ask("api/model");
   } catch (problem) {
-    by("summary").textContent = problem.message;
+    complain(problem.message);
     return;
   }
-  document.title = `${model.name} · skh2edl`;
-  by("title").textContent = model.name;
-  by("summary").textContent = `${model.method}: ${count(model.tree.n_leaves, "leaf", "leaves")} on ${levels()}.`;
-  by("limits").textContent = `At most ${model.limits.max_bytes / 1e6} MB and ${(model.limits.max_pixels / 1e6).toFixed(0)} megapixels each.`;
-  by("kinds").hidden = model.hedge === null;
-  by("how-label").hidden = !model.is_evidential;
-  by("fuse-note").textContent = model.is_evidential ? "Tick two or more." : "Tick two or more; the mean of their probabilities is taken.";
-  by("h-tree").textContent = model.is_evidential ? "The opinion on the tree" : "The probabilities on the tree";
-  by("legend").replaceChildren(...legend(model.is_evidential));
-  by("words").replaceChildren(...glossary(model.is_evidential));
-  const facts = { ...model.notes, "made with": `skh2edl ${model.version}` };
-  by("about").replaceChildren(...Object.entries(facts).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
   setUpSlider();
   sayHedge();
   listen();

@@ -1,4 +1,4 @@
-// Photographs on their way: sent a few at a time, answered, fused, and written to a table.
+// Photographs: sent a few at a time, classified, fused, and written to a table.
 
 const AT_ONCE = 4;
 
@@ -35,12 +35,12 @@ let lastKey = 0;
 
 export function newPhoto(file) {
   lastKey += 1;
-  return { key: lastKey, file, url: URL.createObjectURL(file), name: file.name || "image", state: "waiting", answer: null, problem: null, isTicked: false, parts: null };
+  return { key: lastKey, file, url: URL.createObjectURL(file), name: file.name || "image", state: "waiting", prediction: null, problem: null, isTicked: false, parts: null };
 }
 
-export function newFused(parts, how, answer) {
+export function newFused(parts, how, prediction) {
   lastKey += 1;
-  return { key: lastKey, file: null, url: null, name: answer.name, state: "done", answer, problem: null, isTicked: false, parts, how };
+  return { key: lastKey, file: null, url: null, name: prediction.name, state: "done", prediction, problem: null, isTicked: false, parts, how };
 }
 
 const IMAGE = /\.(jpe?g|png|webp|tiff?|bmp|gif|p[pgn]m|jp2|avif)$/i;
@@ -68,7 +68,7 @@ export async function filesOf(dropped) {
 
 // Groups that fit the server's limits; a photograph that cannot fit at all gets its problem here.
 export function* batches(photos, limits) {
-  const most = limits.max_bytes - 10000; // names and boundaries take room too
+  const most = limits.max_bytes - 10000; // names and boundaries take space too
   let batch = [];
   let size = 0;
   for (const photo of photos) {
@@ -93,40 +93,40 @@ export async function predict(batch) {
   for (const photo of batch) form.append("files", photo.file, photo.name);
   const { answers } = await ask("api/predict", { method: "POST", body: form });
   batch.forEach((photo, place) => {
-    const answer = answers[place];
-    photo.state = answer.error === null ? "done" : "failed";
-    photo.problem = answer.error;
-    photo.answer = answer.error === null ? answer : null;
+    const prediction = answers[place];
+    photo.state = prediction.error === null ? "done" : "failed";
+    photo.problem = prediction.error;
+    photo.prediction = prediction.error === null ? prediction : null;
   });
 }
 
 export function fuse(parts, how) {
-  return askJson("api/fuse", { answers: parts.map((part) => part.answer.id), how });
+  return askJson("api/fuse", { answers: parts.map((part) => part.prediction.id), how });
 }
 
 // The server forgets after a while; whoever has the photographs can ask again.
 export async function renew(photo) {
   if (photo.parts === null) {
-    const kept = photo.answer;
+    const kept = photo.prediction;
     await predict([photo]);
     if (photo.state === "failed") {
       photo.state = "done";
-      photo.answer = kept;
+      photo.prediction = kept;
       throw new Problem(photo.problem, 0);
     }
     return;
   }
   for (const part of photo.parts) await renew(part);
-  photo.answer = await fuse(photo.parts, photo.how);
+  photo.prediction = await fuse(photo.parts, photo.how);
 }
 
 export async function withRenewal(photo, act) {
   try {
-    return await act(photo.answer.id);
+    return await act(photo.prediction.id);
   } catch (problem) {
     if (problem.status !== 404) throw problem;
     await renew(photo);
-    return act(photo.answer.id);
+    return act(photo.prediction.id);
   }
 }
 
@@ -144,21 +144,21 @@ function columns(name, label, node, isEvidential) {
 const RESERVED = new Set(["image", "images", "leaf", "hedged", "hedged_level", "nonspecificity", "error"]);
 
 // The columns of `skh2edl predict`.
-export function tableRow(photo, answerOf, model) {
-  if (photo.answer === null) return { image: photo.name, error: photo.problem ?? "not answered" };
-  const { answer } = photo;
+export function tableRow(photo, hedgedOf, model) {
+  if (photo.prediction === null) return { image: photo.name, error: photo.problem ?? "not classified" };
+  const { prediction } = photo;
   const isEvidential = model.is_evidential;
-  const leaf = answer.path[answer.path.length - 1];
-  const row = { image: photo.name, images: answer.n_images, ...columns("leaf", leaf.label, leaf, isEvidential) };
-  for (const level of answer.levels.slice(0, -1)) {
+  const leaf = prediction.path[prediction.path.length - 1];
+  const row = { image: photo.name, images: prediction.n_images, ...columns("leaf", leaf.label, leaf, isEvidential) };
+  for (const level of prediction.levels.slice(0, -1)) {
     const name = RESERVED.has(level.level) ? `level_${level.level}` : level.level;
     Object.assign(row, columns(name, level.label, level, isEvidential));
   }
-  const node = answerOf(answer);
+  const node = hedgedOf(prediction);
   Object.assign(row, columns("hedged", node.label, node, isEvidential), { hedged_level: node.level });
   if (isEvidential) {
-    row.nonspecificity = rounded(answer.nonspecificity);
-    for (const stop of answer.stops) row[`belief_stops_at_${stop.level}`] = rounded(stop.mass);
+    row.nonspecificity = rounded(prediction.nonspecificity);
+    for (const stop of prediction.stops) row[`belief_stops_at_${stop.level}`] = rounded(stop.mass);
   }
   return { ...row, error: null };
 }

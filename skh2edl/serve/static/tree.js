@@ -1,6 +1,6 @@
 // The opinion on the tree: only what is open is drawn, everything else is asked for when opened.
 
-import { bar, count, make, share, threeNumbers } from "./words.js";
+import { bar, count, make, threeNumbers, twoDecimals } from "./words.js";
 
 const MORE = 25;
 
@@ -11,7 +11,7 @@ export class OpinionTree {
     this.load = load;
     this.onDetail = onDetail;
     this.items = new Map(); // li -> {node} or {more}
-    this.answer = null;
+    this.predicted = null;
     root.addEventListener("keydown", (event) => this.onKey(event));
     root.addEventListener("click", (event) => this.onClick(event));
     root.addEventListener("focusin", (event) => this.detailOf(event.target));
@@ -19,14 +19,14 @@ export class OpinionTree {
     root.addEventListener("mouseleave", () => this.detailOf(document.activeElement));
   }
 
-  show(rootNode, pages, answer) {
+  show(rootNode, pages, predicted) {
     const byNode = new Map(pages.map((page) => [page.node, page]));
     this.items.clear();
-    this.answer = answer;
+    this.predicted = predicted;
     const top = this.item(rootNode, 1, byNode);
     this.root.replaceChildren(top);
     top.tabIndex = 0;
-    this.mark(answer);
+    this.mark(predicted);
   }
 
   item(node, level, byNode) {
@@ -36,7 +36,7 @@ export class OpinionTree {
       { class: "row" },
       make("span", { class: "name" }, make("span", { class: "twist", "aria-hidden": "true" }), make("span", { class: "text" }, node.name)),
       bar(node),
-      make("span", { class: "number" }, share(node.probability)),
+      make("span", { class: "number" }, twoDecimals(node.probability)),
     );
     row.style.setProperty("--depth", Math.min(level - 1, 12));
     const li = make("li", { role: "treeitem", "aria-level": level, tabindex: -1, "data-node": node.node }, row);
@@ -52,9 +52,9 @@ export class OpinionTree {
 
   label(li) {
     const { node } = this.items.get(li);
-    const isAnswer = this.answer !== null && node.node === this.answer;
-    li.classList.toggle("answer", isAnswer);
-    li.setAttribute("aria-label", `${node.name}, ${threeNumbers(node)}${isAnswer ? ", the answer" : ""}`);
+    const isPredicted = this.predicted !== null && node.node === this.predicted;
+    li.classList.toggle("predicted", isPredicted);
+    li.setAttribute("aria-label", `${node.name}, ${threeNumbers(node)}${isPredicted ? ", the prediction" : ""}`);
   }
 
   group(li, page, byNode) {
@@ -73,7 +73,7 @@ export class OpinionTree {
     });
     const shown = page.offset + page.children.length;
     if (shown >= page.total) return;
-    const text = `${count(page.total - shown, "other", "others")}, together ${share(page.rest_probability)}`;
+    const text = `${count(page.total - shown, "other", "others")}, together ${twoDecimals(page.rest_probability)}`;
     const row = make("div", { class: "row" }, make("span", { class: "name" }, make("span", { class: "twist", "aria-hidden": "true" }), make("span", { class: "text" }, text)));
     row.style.setProperty("--depth", Math.min(level - 1, 12));
     const more = make("li", { role: "treeitem", "aria-level": level, "aria-posinset": shown + 1, "aria-setsize": page.total, tabindex: -1, class: "more", "aria-label": `Show more: ${text}` }, row);
@@ -81,8 +81,8 @@ export class OpinionTree {
     list.append(more);
   }
 
-  mark(answer) {
-    this.answer = answer;
+  mark(predicted) {
+    this.predicted = predicted;
     for (const [li, item] of this.items) if (item.node) this.label(li);
   }
 

@@ -12,7 +12,7 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
-export function share(value) {
+export function twoDecimals(value) {
   if (value > 0 && value < 0.005) return "<0.01";
   if (value < 1 && value > 0.995) return ">0.99";
   return value.toFixed(2);
@@ -27,23 +27,23 @@ export function count(number, one, many) {
 }
 
 // "nothing" is said of the whole tree, which is always right and never helps.
-export function answerName(node) {
-  return node.level === "nothing" ? "No answer is sure enough" : node.label;
+export function predictionName(node) {
+  return node.level === "nothing" ? "No prediction is sure enough" : node.label;
 }
 
 export function threeNumbers(node) {
-  if (node.belief === null) return `probability ${share(node.probability)}`;
-  return `belief ${share(node.belief)}, probability ${share(node.probability)}, plausibility ${share(node.plausibility)}`;
+  if (node.belief === null) return `probability ${twoDecimals(node.probability)}`;
+  return `belief ${twoDecimals(node.belief)}, probability ${twoDecimals(node.probability)}, plausibility ${twoDecimals(node.plausibility)}`;
 }
 
 // The rule of the hedge: down the path while the next node is probable enough.
 export function hedged(path, threshold) {
-  let answer = path[0];
+  let found = path[0];
   for (const node of path.slice(1)) {
     if (node.probability < threshold) break;
-    answer = node;
+    found = node;
   }
-  return answer;
+  return found;
 }
 
 export function bar(node) {
@@ -59,32 +59,11 @@ export function bar(node) {
     return track;
   }
   piece("belief", 0, node.belief);
-  piece("doubt", node.belief, node.plausibility);
+  piece("plausible", node.belief, node.plausibility);
   const mark = make("i", { class: "mark" });
   mark.style.left = `${Math.min(100 * node.probability, 99)}%`;
   track.append(mark);
   return track;
-}
-
-const WORDS = {
-  probability: "What the model would bet on a class; the hedge compares it with what is needed.",
-};
-const OPINION_WORDS = {
-  belief: "What the evidence commits to a class. The blue part of a bar.",
-  plausibility: "What is not committed against it: belief and all that stops above. The end of the orange part. The probability (black line) lies between the two by construction; they are no confidence interval.",
-  "stops here": "Belief that came as far as this class and no further. It is not committed to anything finer, and it is not a probability of error.",
-  vacuity: "The share of belief that the decision at a class left open. Not a probability of error, not a measure of missing data, and not comparable between classes with different numbers of children.",
-};
-
-export function glossary(isEvidential) {
-  const words = isEvidential ? { ...OPINION_WORDS, ...WORDS } : WORDS;
-  return Object.entries(words).flatMap(([word, said]) => [make("dt", {}, word), make("dd", {}, said)]);
-}
-
-export function legend(isEvidential) {
-  const item = (kind, text) => make("span", {}, make("i", { class: `swatch ${kind}` }), ` ${text}`);
-  if (!isEvidential) return [item("belief", "probability")];
-  return [item("belief", "belief"), item("doubt", "up to plausibility"), item("mark", "probability")];
 }
 
 // A spreadsheet takes a cell that begins like this for a formula.

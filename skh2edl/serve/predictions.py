@@ -1,4 +1,4 @@
-"""Answers that are kept for a while, so that branches can be opened and photographs fused."""
+"""Predictions kept for a while, so that branches can be opened and photographs fused."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from ..decisions._ladders import Ladder, make_ladder
 from ..metrics.inputs import node_probabilities
 from ..opinions.hyper_opinion import HyperOpinion
-from ..report.predictions import FloatArray
 from ..taxonomy.taxonomy import Taxonomy
 
-_MAX_ANSWERS = 20_000
+FloatArray = npt.NDArray[np.float64]
+
+_MAX_PREDICTIONS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
-    """One answer as numbers for every node of the tree; the image it is about is not here.
+class Prediction:
+    """Numbers for every node of the tree; the image itself is not kept.
 
     Parameters
     ----------
@@ -31,11 +33,11 @@ class Kept:
     leaf_probability : ndarray of shape (n_leaves,)
         In tree order.
     opinion : HyperOpinion or None
-        One row.
+        Opinion on one sample.
     name : str
-        Of the image, or of several.
+        Name of the image, or of several.
     n_images : int, default=1
-        How many.
+        Number of images.
     """
 
     taxonomy: Taxonomy
@@ -52,7 +54,7 @@ class Kept:
 
     @cached_property
     def ladder(self) -> Ladder:
-        """The way from the root to the likeliest leaf, as the hedge climbs it."""
+        """The path from the root to the likeliest leaf, as the hedge climbs it."""
         return make_ladder("climb", self.leaf_probability[None], self.taxonomy)
 
     @cached_property
@@ -94,44 +96,44 @@ class Kept:
 
     @property
     def n_bytes(self) -> int:
-        """Memory that it may take, with all that is derived."""
+        """Memory that it may take, with all that is derived from it."""
         per_node = 8 if self.opinion is None else 60
         return 1000 + 8 * self.leaf_probability.size + per_node * self.taxonomy.n_nodes
 
 
-class Keeper:
-    """The latest answers by an id that cannot be guessed.
+class PredictionStore:
+    """The latest predictions by an id that cannot be guessed.
 
     Parameters
     ----------
     max_bytes : int
-        How much to keep; of a single answer there is always room for one.
+        Memory to use; the latest prediction is always kept.
 
     Examples
     --------
     >>> tree = Taxonomy.flat(["cat", "dog"])
-    >>> keeper = Keeper(1500)
-    >>> first = keeper.add(Kept(tree, np.array([0.5, 0.5]), None, "a.jpg"))
-    >>> keeper.get(first).name
+    >>> store = PredictionStore(1500)
+    >>> first = store.add(Prediction(tree, np.array([0.5, 0.5]), None, "a.jpg"))
+    >>> store.get(first).name
     'a.jpg'
-    >>> second = keeper.add(Kept(tree, np.array([0.5, 0.5]), None, "b.jpg"))
-    >>> keeper.get(first) is None, keeper.get(second).name
+    >>> second = store.add(Prediction(tree, np.array([0.5, 0.5]), None, "b.jpg"))
+    >>> store.get(first) is None, store.get(second).name
     (True, 'b.jpg')
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._answers: OrderedDict[str, Kept] = OrderedDict()
+        self._predictions: OrderedDict[str, Prediction] = OrderedDict()
         self._n_bytes = 0
         self._lock = threading.Lock()
 
-    def add(self, answer: Kept) -> str:
-        """Keep an answer, and forget the ones that nobody asked for the longest.
+    def add(self, prediction: Prediction) -> str:
+        """Keep a prediction, and forget those that were not used the longest.
 
         Parameters
         ----------
-        answer : Kept
-            The answer.
+        prediction : Prediction
+            The prediction.
 
         Returns
         -------
@@ -139,25 +141,25 @@ class Keeper:
         """
         key = secrets.token_urlsafe(12)
         with self._lock:
-            self._answers[key] = answer
-            self._n_bytes += answer.n_bytes
-            while len(self._answers) > 1 and (
-                self._n_bytes > self.max_bytes or len(self._answers) > _MAX_ANSWERS
+            self._predictions[key] = prediction
+            self._n_bytes += prediction.n_bytes
+            while len(self._predictions) > 1 and (
+                self._n_bytes > self.max_bytes or len(self._predictions) > _MAX_PREDICTIONS
             ):
-                _, oldest = self._answers.popitem(last=False)
+                _, oldest = self._predictions.popitem(last=False)
                 self._n_bytes -= oldest.n_bytes
         return key
 
-    def get(self, key: str) -> Kept | None:
-        """Return an answer, None if it is not (or no longer) kept.
+    def get(self, key: str) -> Prediction | None:
+        """Return a prediction, None if it is not (or no longer) kept.
 
         Parameters
         ----------
         key : str
-            What :meth:`add` returned.
+            Its id, from :meth:`add`.
         """
         with self._lock:
-            if key not in self._answers:
+            if key not in self._predictions:
                 return None
-            self._answers.move_to_end(key)
-            return self._answers[key]
+            self._predictions.move_to_end(key)
+            return self._predictions[key]
