@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..metrics.inputs import answer_leaves_or_nodes, check_length, check_weight, label_nodes
+from ..metrics.inputs import check_length, check_weight, label_nodes, predicted_nodes
 from ..taxonomy.taxonomy import Taxonomy
 from ._answers import probabilities, taxonomy_of
 from ._style import axes_or_new, shorten, shown_level
@@ -232,7 +232,7 @@ class LCAConfusionDisplay:
             )
         depth = taxonomy.level_index(level)
         truth = label_nodes(y_true, taxonomy)
-        answers = answer_leaves_or_nodes(y_pred, taxonomy, classes)
+        answers = predicted_nodes(y_pred, taxonomy, classes)
         check_length(truth, answers)
         weight = check_weight(sample_weight, truth.size)
         outcome = _outcomes(truth, answers, taxonomy)
