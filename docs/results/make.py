@@ -21,7 +21,7 @@ TITLES = {
     "main": "Leaves, before and after calibration",
     "levels": "Every level",
     "severity": "Mistakes on the tree",
-    "doubt": "Uncertainty and errors",
+    "uncertainty": "Uncertainty and errors",
     "calibration": "Two calibrations of an opinion",
     "budget": "Twice the epochs",
     "coarsened": "Coarse labels",
