@@ -16,17 +16,10 @@ from typing import Any
 from .. import __version__
 from .experiment import Experiment
 
-_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "timm")
-
 
 def record_path(records: str | os.PathLike[str], experiment: Experiment) -> Path:
-    """Return where the result of an experiment is, or will be."""
+    """Return the path of an experiment's record, which need not exist yet."""
     return Path(records) / f"{experiment.name}.json"
-
-
-def error_path(records: str | os.PathLike[str], experiment: Experiment) -> Path:
-    """Return where the traceback of a failed experiment is."""
-    return Path(records) / "errors" / f"{experiment.name}.txt"
 
 
 def write_record(path: Path, record: dict[str, Any]) -> bool:
@@ -107,11 +100,9 @@ def read_records(records: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that the results depend on."""
-    found = {"skh2edl": __version__, "python": platform.python_version()}
-    for package in _PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
+    packages = ("numpy", "scipy", "scikit-learn", "torch", "timm")
+    found = {package: importlib.metadata.version(package) for package in packages}
+    return {"skh2edl": __version__, "python": platform.python_version(), **found}
 
 
 class PeakMemory:

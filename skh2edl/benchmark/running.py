@@ -11,6 +11,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,38 +24,16 @@ from tqdm.auto import tqdm
 
 from .. import metrics
 from ..datasets import LabelledImages, coarsen_labels
-from ..estimators.baselines import (
-    FlatCEClassifier,
-    HierCEClassifier,
-    HXEClassifier,
-    SoftLabelClassifier,
-)
 from ..estimators.calibration import CalibratedTreeClassifier
-from ..estimators.evidential_baselines import FlatEDLClassifier, IEDLClassifier, REDLClassifier
 from ..estimators.features import ImageFeatureExtractor
-from ..estimators.h2edl import H2EDLClassifier
-from ..estimators.henn import HENNClassifier
+from ..estimators.model_files import MODEL_CLASSES
 from ..training.selection import split_validation
 from ..utils.files import write_atomically
 from .choice import SCORES, Candidate, best, fit_candidate, fit_grid
 from .corruptions import uncertainty_under_corruption
 from .experiment import Experiment
-from .records import PeakMemory, error_path, record_path, versions, write_record
+from .records import PeakMemory, record_path, versions, write_record
 
-CLASSIFIERS = {
-    classifier.__name__: classifier
-    for classifier in (
-        FlatCEClassifier,
-        FlatEDLClassifier,
-        H2EDLClassifier,
-        HENNClassifier,
-        HXEClassifier,
-        HierCEClassifier,
-        IEDLClassifier,
-        REDLClassifier,
-        SoftLabelClassifier,
-    )
-}
 # Test images that are blurred and hidden, evenly spaced: each needs thirteen predictions.
 _MAX_CORRUPTED = 200
 # Inputs and labels by the name of the split.
@@ -270,7 +249,7 @@ def _attempt(
     machine: dict[str, Any],
 ) -> tuple[str, str | None]:
     """Run one experiment; return its name, and the error if it failed."""
-    path, trouble = record_path(records, experiment), error_path(records, experiment)
+    path, trouble = record_path(records, experiment), records / "errors" / f"{experiment.name}.txt"
     if path.exists():  # another run has written it since this one began
         return experiment.name, None
     checkpoints = records / "checkpoints" / experiment.name
@@ -379,14 +358,13 @@ def _split(experiment: Experiment, data: LabelledImages, features: Any) -> Parts
 def _classifier(
     experiment: Experiment, taxonomy: Any, values: Mapping[str, Any], machine: Mapping[str, Any]
 ) -> Any:
-    if experiment.classifier not in CLASSIFIERS:
-        raise ValueError(
-            f"classifier must be one of {sorted(CLASSIFIERS)}, got {experiment.classifier!r}."
-        )
+    name = experiment.classifier
+    if name not in MODEL_CLASSES:
+        raise ValueError(f"classifier must be one of {sorted(MODEL_CLASSES)}, got {name!r}.")
     parameters = {**dict(experiment.parameters), **values, "random_state": experiment.seed}
     if experiment.features is not None:
         parameters["backbone"] = None
-        machine = {name: value for name, value in machine.items() if name != "weights"}
+        machine = {key: value for key, value in machine.items() if key != "weights"}
     elif experiment.weights in (None, "pretrained"):
         parameters["weights"] = experiment.weights
     elif Path(machine.get("weights", "")).stem != experiment.weights:
@@ -396,8 +374,8 @@ def _classifier(
         )
     if experiment.epochs is not None:
         parameters |= {"max_epochs": experiment.epochs, "solver": "adamw"}
-    classifier = CLASSIFIERS[experiment.classifier](taxonomy)
-    return classifier.set_params(**{**parameters, **machine})
+    module = import_module(f"..estimators.{MODEL_CLASSES[name]}", __package__)
+    return getattr(module, name)(taxonomy).set_params(**{**parameters, **machine})
 
 
 def _reports(plain: Any, calibrated: Any, parts: Parts) -> tuple[dict[str, Any], float]:
