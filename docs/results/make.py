@@ -1,6 +1,6 @@
 """Make the tables of the results pages from their records: ``python docs/results/make.py``.
 
-The records come from these runs, each of which resumes where it was interrupted::
+The records come from these runs, which resume if they are interrupted::
 
     python docs/results/trained.py ASSETS
     python docs/results/frozen.py ASSETS
