@@ -23,7 +23,7 @@ def photographs(folder, n, side):
 
 
 def bare_epoch(name, X, target):
-    """Return the seconds of the second epoch of a bare loop; model and loader are new, as in a fit."""
+    """Return the seconds of the second epoch of a bare loop, with a new model as in a fit."""
     import timm
     import torch
 

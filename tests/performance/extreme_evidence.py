@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "opinions")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "opinions"))
 from test_opinion import random_trees
 
 from skh2edl import HyperOpinion
