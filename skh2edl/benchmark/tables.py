@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .experiment import Experiment
 from .protocols import ABLATION, BUDGET, COARSENED, COARSENED_FROM, METHODS, REFERENCE, UNTOUCHED
 from .records import read_records
 from .table import SIGNIFICANCE, Column, Row, Table
@@ -134,9 +135,8 @@ def write_tables(records: str | os.PathLike[str], folder: str | os.PathLike[str]
 
 
 def _setting(record: Record) -> Setting:
-    experiment = record["experiment"]
-    network = experiment["features"] or experiment["parameters"].get("backbone") or "none"
-    return Setting(experiment["dataset"], network, experiment["features"] is not None)
+    run = Experiment.from_dict(record["experiment"])
+    return Setting(run.dataset, run.network, run.features is not None)
 
 
 def _of_recipe(record: Record) -> bool:
