@@ -1,8 +1,8 @@
 """Heads on frozen features of photographs: ``python docs/results/frozen.py ASSETS``.
 
-ASSETS is the folder with ``grocery_store``, ``cub_birds`` and ``weights``. Every method has its L2
-penalty chosen on validation images; "nothing chosen" is H2EDL as it comes. The run resumes where it
-was interrupted; ``make.py`` makes the tables from the records.
+ASSETS is the folder with ``grocery_store``, ``cub_birds`` and ``weights``. The L2 penalty of every
+method is chosen on validation images; "nothing chosen" is H2EDL with its defaults. An interrupted
+run resumes; ``make.py`` makes the tables from the records.
 """
 
 import argparse

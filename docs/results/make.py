@@ -1,6 +1,6 @@
 """Make the tables of the results pages from their records: ``python docs/results/make.py``.
 
-The records come from these runs, each of which resumes where it was interrupted::
+The records come from these runs, which resume if they are interrupted::
 
     python docs/results/trained.py ASSETS
     python docs/results/frozen.py ASSETS
@@ -21,7 +21,7 @@ TITLES = {
     "main": "Leaves, before and after calibration",
     "levels": "Every level",
     "severity": "Mistakes on the tree",
-    "doubt": "Uncertainty and errors",
+    "uncertainty": "Uncertainty and errors",
     "calibration": "Two calibrations of an opinion",
     "budget": "Twice the epochs",
     "coarsened": "Coarse labels",

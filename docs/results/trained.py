@@ -1,8 +1,8 @@
 """Networks trained end to end: ``python docs/results/trained.py ASSETS [--jobs N]``.
 
 EfficientNet-lite0 from ImageNet weights on photographs at 64 px, and a small network from scratch
-on drawn characters. ASSETS is the folder with ``grocery_store``, ``cub_birds`` and ``weights``. The
-run resumes where it was interrupted; ``make.py`` makes the tables from the records.
+on drawn characters. ASSETS is the folder with ``grocery_store``, ``cub_birds`` and ``weights``. An
+interrupted run resumes; ``make.py`` makes the tables from the records.
 """
 
 import argparse
@@ -17,7 +17,7 @@ METHODS = ("Flat-CE", "Hier-CE", "H2EDL")
 DATASETS = ("grocery_store", "cub_birds", "glyphs")
 EPOCHS = 20
 SEEDS = (0, 1, 2)
-SHORT = 5  # epochs, for how fast a method learns
+SHORT = 5  # epochs, to see how fast a method learns
 SCRATCH = {
     "image_size": 32,
     "learning_rate": 0.01,

@@ -3,12 +3,12 @@
     python docs/studies/defaults.py run ASSETS [--sets NAME ...]
     python docs/studies/defaults.py table
 
-Every candidate differs from the base in one constant; the base is the default, with the penalty
-and the initial vacuity below. Networks are trained end to end on
-photographs at 64 px from ImageNet weights and on drawn characters from scratch; heads are fitted
-to frozen features and to tables of scikit-learn. No test image is read. A record is one JSON file,
-written whole and never again, so that a run resumes where it was interrupted and several may share
-the work. ASSETS is the folder with ``grocery_store``, ``cub_birds`` and ``weights``.
+Every candidate differs from the base in one constant. The base is the default with the penalty and
+the initial vacuity below. Networks are trained end to end, on photographs at 64 px from ImageNet
+weights and on drawn characters from scratch. Heads are fitted to frozen features and to tables of
+scikit-learn. No test image is read. Each fit writes one JSON record, which is never overwritten: an
+interrupted run resumes, and several processes can run at once. ASSETS is the folder with
+``grocery_store``, ``cub_birds`` and ``weights``.
 """
 
 import argparse
@@ -26,7 +26,7 @@ TABLE = HERE / "defaults_table.md"
 CACHE = Path(tempfile.gettempdir()) / "skh2edl-defaults"  # of features, for the next call
 NETWORK = "tf_efficientnet_lite0"
 
-# What all candidates share; these two are chosen last.
+# Parameters of all candidates; these two are chosen last.
 BASE = {"l2": 3e-3, "initial_vacuity": 0.1}
 # What differs from the base. The paper has leaf_weight 0.1 and evidence_scale 1.
 CANDIDATES = {
@@ -83,7 +83,7 @@ def load(name, assets):
 
 
 def photographs(name, assets):
-    """Return the photographs to train on and to choose by; those of the test split are dropped."""
+    """Return the photographs to train on and to choose by, none of the test split."""
     from sklearn.model_selection import train_test_split
 
     from skh2edl.datasets import load_grocery_store, load_table
@@ -97,8 +97,8 @@ def photographs(name, assets):
         label_columns=["order", "family", "species"],
         split_column="split",
     ).subset("train")
-    rows = np.arange(len(data))
-    train, held = train_test_split(rows, test_size=1000, random_state=0, stratify=data.labels)
+    every = np.arange(len(data))
+    train, held = train_test_split(every, test_size=1000, random_state=0, stratify=data.labels)
     return data.select(train), data.select(held)
 
 
@@ -151,7 +151,7 @@ def measure(clf, X, y):
 
 
 def jobs(sets):
-    """Yield the set and the candidate of every fit, a set of candidates after the other."""
+    """Yield the data set and the candidate of every fit, one candidate after the other."""
     for candidate in (*BASELINES, *CANDIDATES, *PENALTIES):
         for name in sets:
             if candidate not in PENALTIES or name in FROZEN:
@@ -159,7 +159,7 @@ def jobs(sets):
 
 
 def run(assets, sets):
-    """Fit every candidate that has no record, and that no other process is fitting."""
+    """Fit every candidate that has no record and that no other process is fitting."""
     import torch
 
     torch.set_num_threads(1)

@@ -16,7 +16,7 @@ from sklearn.frozen import FrozenEstimator
 
 from ..estimators.wrapping import has_opinions, leaf_log_probability, read_opinion
 from ..images import BadImageError, image_source
-from ..metrics.inputs import level_sums
+from ..metrics.inputs import level_probabilities
 from ..taxonomy.taxonomy import Taxonomy
 from ..utils.files import write_atomically
 from ..utils.optional import import_optional
@@ -155,8 +155,8 @@ def _predict(work: Work, files: list[Any]) -> tuple[dict[str, npt.NDArray[Any]],
     entries = {}
     for depth in range(1, tree.n_levels + 1):
         title = tree.level_names[depth - 1] if tree.level_names else str(depth)
-        sums, nodes = level_sums(leaves, tree, depth)
-        proba, labels = sums.astype(np.float32), _texts(tree.labels(nodes))
+        proba = level_probabilities(leaves, tree, depth).astype(np.float32)
+        labels = _texts(tree.labels(tree.nodes_at_depth(depth)))
         columns[f"node_{title}"] = labels[proba.argmax(axis=1)]
         columns[f"probability_{title}"] = proba
         entries[f"probability_{title}"] = labels.tolist()

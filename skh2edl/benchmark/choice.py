@@ -1,4 +1,4 @@
-"""What the validation images choose: candidates of one experiment, and where their grid ends."""
+"""Candidates of one experiment: fit a grid of them, and choose on the validation images."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sklearn.frozen import FrozenEstimator
 from .. import metrics
 from ..estimators.calibration import CalibratedTreeClassifier
 
-# A candidate is chosen twice: as it is, and calibrated.
+# Candidates are chosen twice: without calibration, and after it.
 SCORES = ("nll", "nll_calibrated")
 
-# How often a grid goes on beyond each of its ends.
+# How often a grid is extended beyond each of its ends.
 _MAX_STEPS_BEYOND = 3
 
 
 class Candidate(NamedTuple):
-    """A fitted model, what calibrates it, and what the validation images say of both."""
+    """A fitted model, the calibrated model, and their scores on the validation images."""
 
     fitted: Any
     calibrated: Any
@@ -35,27 +35,27 @@ def best(candidates: Sequence[Candidate], score: str) -> Candidate:
 def fit_grid(
     grid: Sequence[Mapping[str, Any]], fit: Callable[[Mapping[str, Any], int], Candidate]
 ) -> list[Candidate]:
-    """Fit every candidate, and go on beyond an end of the grid that one of the scores chooses.
+    """Fit every candidate, and extend the grid where the best one is at its end.
 
-    A grid of one positive number whose values differ by one factor goes on by that factor, so that
-    no method is judged by the edge of a grid that suits another one.
+    Only a grid of one positive parameter is extended, and only if its values form a geometric
+    sequence. So no method is limited by a grid that suits another one.
 
     Parameters
     ----------
     grid : sequence of mappings
-        Values of the candidates; none means one candidate without any.
+        Parameters of the candidates; an empty grid means one candidate without any.
     fit : callable
-        From values and the number of the candidate to the candidate.
+        Called with the parameters and the number of the candidate.
 
     Returns
     -------
     candidates : list of Candidate
-        In the order of the grid, those beyond its ends first and last.
+        In the order of the grid; those that extend it stand at its ends.
     """
     candidates: list[Candidate] = []
     for number, values in enumerate(grid or [{}]):
         candidates.append(fit(values, number))
-        _forget(candidates)
+        _drop_models(candidates)
     name, factor = _step_of(grid)
     if factor is None:
         return candidates
@@ -69,12 +69,12 @@ def fit_grid(
             value = float(f"{outermost.summary['parameters'][name] * step:.12g}")
             candidates.insert(0 if end == 0 else n_fitted, fit({name: value}, n_fitted))
             n_fitted += 1
-            _forget(candidates)
+            _drop_models(candidates)
     return candidates
 
 
-def _forget(candidates: list[Candidate]) -> None:
-    """Let go of the models that no score chooses, which may be whole networks."""
+def _drop_models(candidates: list[Candidate]) -> None:
+    """Drop the models that no score chooses: they may be whole networks."""
     kept = [best(candidates, score) for score in SCORES]
     for place, candidate in enumerate(candidates):
         if all(candidate is not each for each in kept):
@@ -82,7 +82,7 @@ def _forget(candidates: list[Candidate]) -> None:
 
 
 def _step_of(grid: Sequence[Mapping[str, Any]]) -> tuple[str, float | None]:
-    """Return the one parameter of a grid and the factor between its values, or no factor."""
+    """Return the one parameter of a grid and the factor between its values; None if not one."""
     names = {tuple(values) for values in grid}
     if len(grid) < 3 or len(names) != 1 or len(grid[0]) != 1:
         return "", None
@@ -95,27 +95,25 @@ def _step_of(grid: Sequence[Mapping[str, Any]]) -> tuple[str, float | None]:
 
 
 def fit_candidate(
-    clf: Any, parts: Mapping[str, Any], y: Any, y_val: Any, values: Mapping[str, Any]
+    clf: Any, parts: Mapping[str, tuple[Any, Any]], values: Mapping[str, Any]
 ) -> Candidate:
-    """Fit a classifier and what calibrates it.
+    """Fit and calibrate a classifier, and score both on the validation images.
 
     Parameters
     ----------
     clf : TreeClassifier
         The classifier.
     parts : mapping
-        Inputs by the name of their split.
-    y, y_val : array-like
-        Labels of the training and validation images.
+        Inputs and labels by the name of their split, "train" and "val".
     values : mapping
-        What the candidate is called in the record.
+        Parameters that distinguish the candidate, for the record.
     """
+    X_val, y_val = parts["val"]
     started = time.perf_counter()
-    clf.fit(parts["train"], y, X_val=parts["val"], y_val=y_val)
+    clf.fit(*parts["train"], X_val=X_val, y_val=y_val)
     seconds = time.perf_counter() - started
-    calibrated = CalibratedTreeClassifier(FrozenEstimator(clf)).fit(parts["val"], y_val)
-    tree = clf.taxonomy_
-    proba = clf.predict_proba(parts["val"])
+    calibrated = CalibratedTreeClassifier(FrozenEstimator(clf)).fit(X_val, y_val)
+    tree, proba = clf.taxonomy_, clf.predict_proba(X_val)
     factor = "evidence_scale" if calibrated.method_ == "evidence" else "temperature"
     summary = {
         "parameters": dict(values),
@@ -123,7 +121,7 @@ def fit_candidate(
         "balanced_accuracy": metrics.level_balanced_accuracy(y_val, proba, tree),
         "ece": metrics.level_ece(y_val, proba, tree),
         "nll": metrics.level_nll(y_val, proba, tree),
-        "nll_calibrated": metrics.level_nll(y_val, calibrated.predict_proba(parts["val"]), tree),
+        "nll_calibrated": metrics.level_nll(y_val, calibrated.predict_proba(X_val), tree),
         "calibration": {
             "method": calibrated.method_,
             factor: float(getattr(calibrated, f"{factor}_")),

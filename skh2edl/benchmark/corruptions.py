@@ -1,4 +1,4 @@
-"""Images that show less and less: steps of blur and occlusion, and pure noise."""
+"""Corrupted images: steps of blur and occlusion, and pure noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is run: one frozen record, whose key names its result on disk."""
+"""An experiment: a frozen record whose key names its result on disk."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Pairs = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class Experiment:
-    """One method on one data set with one seed, and how its choices are made.
+    """One method on one data set with one seed.
 
-    Two experiments with equal fields have the same `key`, on every machine, and so the same file.
-    Nothing that belongs to one machine is a field: folders, devices and numbers of processes are
-    given to :func:`run_experiments`.
+    Experiments with equal fields have the same `key` on every machine, and so the same file.
+    Folders, devices and numbers of processes are not fields, because they belong to one machine:
+    give them to :func:`run_experiments`.
 
     Parameters
     ----------
@@ -31,27 +31,27 @@ class Experiment:
     parameters : mapping or pairs, default=()
         Parameters of the classifier that differ from its defaults.
     grid : sequence of mappings or of pairs, default=()
-        Candidates for further parameters. Each is fitted; the validation images choose, once by the
-        NLL as it is and once by the NLL after calibration.
+        Candidates for further parameters. Each is fitted. The best is chosen on the validation
+        images, once by the NLL and once by the NLL after calibration.
     features : str, default=None
-        Network whose frozen features are classified. None trains on the images, with the
-        `backbone` among the `parameters`.
+        Network whose frozen features are classified. None trains the `backbone` among the
+        `parameters` on the images.
     weights : str, default="pretrained"
-        What that network, or the backbone, starts from: "pretrained" (timm's own), None (random),
-        or the name of a file, whose place is given to :func:`run_experiments`.
+        Initial weights of the network: "pretrained" (timm's own), None (random), or the name of a
+        file without its folder and suffix; give its path to :func:`run_experiments`.
     seed : int, default=0
-        Of the network's start and the order of batches, and of which training images are used.
+        Seed of the network's weights, of the order of batches and of the training images used.
     train_share : float, default=1.0
-        Share of the training images that is used; a fit to fixed features draws no random number,
-        so its seeds differ in this only.
+        Fraction of the training images that is used. A fit on fixed features draws no random
+        numbers, so seeds differ only in which images these are.
     epochs : int, default=None
-        Passes over the data. None fits a head on fixed features until it converges.
+        Epochs of training. None fits a head on fixed features until it converges.
     budget : int, default=1
-        How many times the protocol's epochs these are.
+        Number of times that `epochs` is the protocol's usual number.
     coarse_fraction : float, default=0.0
-        Share of the training labels that is replaced by ancestors.
+        Fraction of the training labels that is replaced by ancestors.
     coarse_level : int, default=1
-        The level of these ancestors.
+        Level of these ancestors.
 
     Examples
     --------
@@ -97,7 +97,7 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """Name of the file, without its suffix: readable, and unique by the key."""
+        """Readable and unique name of the file, without its suffix."""
         words = [self.dataset, self.features, self.method]
         if self.coarse_fraction:
             words.append(f"coarse{self.coarse_fraction:g}")
@@ -132,7 +132,7 @@ class Experiment:
 
 
 def _pairs(values: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Pairs:
-    """Return parameters in one order, as values that can be hashed and written to JSON."""
+    """Return parameters sorted by name, with values that can be hashed and written to JSON."""
     pairs = []
     for name, value in sorted(dict(values).items()):
         frozen = tuple(value) if isinstance(value, list | tuple) else value

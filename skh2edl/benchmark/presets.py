@@ -25,8 +25,8 @@ LOADERS: dict[str, Callable[..., LabelledImages]] = {
 DATASETS = (*LOADERS, "glyphs")
 PRESETS = ("paper", "study", "quick")
 
-# What fits one core and a few seconds: two scripts that share many shapes, and a small network at
-# the images' own size. The learning rate was chosen for Flat-CE on validation images.
+# Fits one core and a few seconds: two scripts with many shapes in common, and a small network at
+# the images' own size. The learning rate is the best of Flat-CE on validation images.
 _SMALL_GLYPHS: dict[str, Any] = {
     "n_samples": 2500,
     "scripts": ("Latin", "Greek"),
@@ -54,7 +54,7 @@ def load_dataset(
     dataset : {"grocery_store", "fgvc_aircraft", "derm12345", "glyphs"}
         The name.
     root : path, default=None
-        Its folder; the glyphs need none.
+        Folder of the data; the glyphs need none.
     preset : {"paper", "study", "quick"}, default="paper"
         Which glyphs to draw: 197 characters of four scripts, or 101 of two.
 
@@ -92,19 +92,19 @@ def preset_experiments(
     dataset : {"grocery_store", "fgvc_aircraft", "derm12345", "glyphs"}
         The data.
     preset : {"paper", "study", "quick"}
-        "paper" is the paper's protocol: ResNet-50 trained whole for 100 epochs. "study" is what
-        the documentation shows: heads on frozen features, or a small network trained from scratch
-        on the glyphs; all methods and tables. "quick" is one seed of four methods.
+        "paper" is the paper's protocol: ResNet-50 fine-tuned for 100 epochs. "study" has all
+        methods and tables with heads on frozen features, or with a small network trained from
+        scratch on the glyphs. "quick" is one seed of three methods.
     backbone : str, default=None
-        Network; None means ResNet-50, or EfficientNet-lite0 for "quick", or a small one for glyphs.
+        Network; None means ResNet-50, EfficientNet-lite0 for "quick", or a small one for glyphs.
     weights : path, default=None
-        File of its weights; None means timm's own, or a random start for the glyphs.
+        File of its weights; None means timm's own, or random weights for the glyphs.
     tables : collection of str, default=None
         Which of "main", "ablation", "coarsened" and "budget"; None means all, or "main" for
         "quick".
     frozen : bool, default=None
-        Whether heads are fitted to the frozen features of the network, or the network is trained
-        whole; None means what the preset says above.
+        Whether to fit heads on frozen features of the network, or to train the whole network;
+        None means what the preset says.
 
     Returns
     -------

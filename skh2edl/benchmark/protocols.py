@@ -1,4 +1,4 @@
-"""Which experiments make the tables: the paper's protocol, and the same on frozen features."""
+"""Lists of experiments: the paper's protocol, and the same on frozen features."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from ..estimators.h2edl import VARIANTS
 from .experiment import Experiment
 
-# Row -> class and what differs from its defaults.
+# Row -> class, and parameters that differ from its defaults.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "Flat-CE": ("FlatCEClassifier", {}),
     "Hier-CE": ("HierCEClassifier", {}),
@@ -22,7 +22,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 # The method that the others are compared with.
 REFERENCE = "H2EDL"
-# On frozen features only: the reference with no choice made for the data at hand.
+# On frozen features only: the reference with its default parameters.
 UNTOUCHED = "H2EDL, nothing chosen"
 
 # The paper's four variants, and the default.
@@ -31,14 +31,14 @@ ABLATION: dict[str, tuple[str, dict[str, Any]]] = {
     "H2EDL": METHODS["H2EDL"],
 }
 COARSENED: dict[str, tuple[str, dict[str, Any]]] = {
-    # With leaf labels alone the three readings of ancestors are one method.
+    # With leaf labels alone the three treatments of ancestors are one method.
     "Flat-CE, marginal": ("FlatCEClassifier", {"partial_labels": "marginal"}),
     "Flat-CE, soft": ("FlatCEClassifier", {"partial_labels": "soft"}),
     "Flat-CE, drop": ("FlatCEClassifier", {"partial_labels": "drop"}),
     "HENN": METHODS["HENN"],
     "H2EDL": METHODS["H2EDL"],
 }
-# Row -> the row that it is where no label is coarse.
+# Row -> the row that it equals if no label is coarse.
 COARSENED_FROM = {name: "Flat-CE" if name.startswith("Flat-CE") else name for name in COARSENED}
 BUDGET = ("Flat-CE", "Hier-CE", "Flat-EDL", "HENN", "H2EDL")
 QUICK = ("Flat-CE", "Hier-CE", "H2EDL")
@@ -64,9 +64,9 @@ def frozen_protocol(
 ) -> list[Experiment]:
     """List the experiments on the frozen features of one network.
 
-    Heads are fitted until they converge, with an L2 penalty that the validation images choose for
-    every method, seed and share of coarse labels from one grid; a seed is a random nine tenths of
-    the training images. The budget table trains the heads with AdamW in epochs instead.
+    Heads are fitted until they converge. For every method, seed and fraction of coarse labels the
+    L2 penalty is chosen from one grid on the validation images. A seed draws a random nine tenths
+    of the training images. For the budget table the heads are trained with AdamW in epochs.
 
     Parameters
     ----------
@@ -81,13 +81,13 @@ def frozen_protocol(
     l2_grid : sequence of float
         Penalties to choose from.
     epochs : int, default=100
-        Of the budget table, which has them once and twice.
+        Epochs of the budget table, which has them once and twice.
     coarse_level : int, default=1
         Level of the ancestors that replace labels.
     methods : collection of str, default=None
         Rows of the main table; None means all.
     tables : collection of str, default=("main", "ablation", "coarsened", "budget")
-        What to run. The tables by level and of severity are made from the runs of "main".
+        Tables to run the experiments of. All other tables are made from those of "main".
 
     Returns
     -------
@@ -131,8 +131,9 @@ def finetuned_protocol(
 ) -> list[Experiment]:
     """List the experiments that train the whole network, as the paper does.
 
-    One recipe serves all methods: AdamW, and the epoch with the best balanced accuracy of the
-    leaves on the validation images is kept. A seed is the network's start and the order of batches.
+    All methods share one recipe: AdamW, and the epoch with the best balanced accuracy of the
+    leaves on the validation images is kept. A seed fixes the network's initial weights and the
+    order of batches.
 
     Parameters
     ----------
@@ -141,9 +142,9 @@ def finetuned_protocol(
     backbone : str, default="resnet50"
         The network.
     weights : str, default="pretrained"
-        What it starts from, as in :class:`Experiment`.
+        Its initial weights, as in :class:`Experiment`.
     epochs : int, default=100
-        Passes over the data; the budget table has twice as many, too.
+        Epochs of training; the budget table adds twice as many.
     seeds : sequence of int, default=(0, 1, 2)
         Seeds.
     parameters : mapping, default=None
@@ -153,7 +154,7 @@ def finetuned_protocol(
     methods : collection of str, default=None
         Rows of the main table; None means all.
     tables : collection of str, default=("main", "ablation", "coarsened", "budget")
-        What to run. The tables by level and of severity are made from the runs of "main".
+        Tables to run the experiments of. All other tables are made from those of "main".
 
     Returns
     -------
@@ -196,7 +197,7 @@ def _plan(
     common: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> list[Experiment]:
-    """Return an experiment for each seed and row, whole seeds first: few make a table too."""
+    """Return an experiment for each seed and row; a table can be made after the first seed."""
     return [
         Experiment(dataset, name, classifier, {**(common or {}), **own}, seed=seed, **fields)
         for seed in seeds

@@ -1,4 +1,4 @@
-"""Results on disk: one JSON file each, whole or not there, and never written twice."""
+"""Results on disk: one JSON file each, written whole and never overwritten."""
 
 from __future__ import annotations
 
@@ -16,21 +16,14 @@ from typing import Any
 from .. import __version__
 from .experiment import Experiment
 
-_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "timm")
-
 
 def record_path(records: str | os.PathLike[str], experiment: Experiment) -> Path:
-    """Return where the result of an experiment is, or will be."""
+    """Return the path of an experiment's record, which need not exist yet."""
     return Path(records) / f"{experiment.name}.json"
 
 
-def error_path(records: str | os.PathLike[str], experiment: Experiment) -> Path:
-    """Return where the traceback of a failed experiment is."""
-    return Path(records) / "errors" / f"{experiment.name}.txt"
-
-
 def write_record(path: Path, record: dict[str, Any]) -> bool:
-    """Write a record, unless there is one.
+    """Write a record, unless the file exists.
 
     Parameters
     ----------
@@ -42,7 +35,7 @@ def write_record(path: Path, record: dict[str, Any]) -> bool:
     Returns
     -------
     written : bool
-        False if another process was faster: its record stays.
+        False if the file exists; it is left as it is.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{os.getpid()}-{path.stem}.part")
@@ -51,7 +44,7 @@ def write_record(path: Path, record: dict[str, Any]) -> bool:
         file.flush()
         os.fsync(file.fileno())
     try:
-        # A link is refused where a file is already, unlike a renaming, which would replace it.
+        # A link fails if the file exists; renaming would replace it.
         os.link(partial, path)
     except FileExistsError:
         return False
@@ -106,12 +99,10 @@ def read_records(records: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what computes the results."""
-    found = {"skh2edl": __version__, "python": platform.python_version()}
-    for package in _PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
+    """Return the versions of Python and of the packages that the results depend on."""
+    packages = ("numpy", "scipy", "scikit-learn", "torch", "timm")
+    found = {package: importlib.metadata.version(package) for package in packages}
+    return {"skh2edl": __version__, "python": platform.python_version(), **found}
 
 
 class PeakMemory:
@@ -120,12 +111,12 @@ class PeakMemory:
     def __init__(self) -> None:
         self._reset = False
         with contextlib.suppress(OSError):
-            # Linux forgets the high-water mark; elsewhere the one since the start is reported.
+            # Resets the peak on Linux; elsewhere the peak since the start is reported.
             Path("/proc/self/clear_refs").write_text("5")
             self._reset = True
 
     def mebibytes(self) -> float | None:
-        """Return the peak, or None where the system does not tell."""
+        """Return the peak, or None if the system does not report it."""
         if self._reset:
             for line in Path("/proc/self/status").read_text().splitlines():
                 if line.startswith("VmHWM:"):
@@ -139,7 +130,7 @@ class PeakMemory:
 
 
 def _to_json(record: dict[str, Any]) -> str:
-    """Return JSON with a line for each field: short, and two records can be compared."""
+    """Return JSON with one line for each field, so that records can be compared by line."""
     fields = (
         f"{json.dumps(key)}: {json.dumps(_finite(value), allow_nan=False)}"
         for key, value in record.items()
@@ -148,7 +139,7 @@ def _to_json(record: dict[str, Any]) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Return the value with null for what JSON cannot hold."""
+    """Return the value with None for numbers that are not finite."""
     if isinstance(value, dict):
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""From experiments to records: resumable, in parallel, and no failure hides the others."""
+"""Run experiments and write their records: resumable, in parallel, one failure stops no other."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ from ..estimators.calibration import CalibratedTreeClassifier
 from ..estimators.features import ImageFeatureExtractor
 from ..estimators.methods import MODEL_CLASSES
 from ..training.selection import split_validation
+from ..utils.files import write_atomically
 from .choice import SCORES, Candidate, best, fit_candidate, fit_grid
 from .corruptions import uncertainty_under_corruption
 from .experiment import Experiment
-from .records import PeakMemory, error_path, record_path, versions, write_record
+from .records import PeakMemory, record_path, versions, write_record
 
-# Test images, evenly chosen, that are blurred and hidden: each takes twelve predictions.
+# Test images that are blurred and hidden, evenly spaced: each needs thirteen predictions.
 _MAX_CORRUPTED = 200
+# Inputs and labels by the name of the split.
+Parts = Mapping[str, tuple[Any, Any]]
 
 
 class ExperimentError(RuntimeError):
@@ -59,15 +62,15 @@ def run_experiments(
 ) -> list[Path]:
     """Run the experiments that have no record yet.
 
-    A record appears whole or not at all and is never replaced, so a run that was interrupted
-    goes on when it is started again; training in epochs even goes on from its last epoch. An
-    experiment that fails leaves its traceback in the folder ``errors`` and does not stop the
-    others; it is tried again by the next call.
+    A record is written whole or not at all and never replaced, so calling again resumes an
+    interrupted run; training in epochs resumes after its last epoch. An experiment that fails
+    leaves its traceback in the folder ``errors`` and does not stop the others; the next call
+    tries it again.
 
     Parameters
     ----------
     experiments : iterable of Experiment
-        What to run, all on one data set.
+        The experiments, all on one data set.
     data : LabelledImages
         The data set.
     records : path
@@ -79,8 +82,8 @@ def run_experiments(
         Parameters of the classifiers that belong to this machine and not to the experiment, such
         as ``{"weights": "resnet50.safetensors", "hardware__accelerator": "gpu"}``.
     n_jobs : int, default=None
-        Experiments at the same time, as in joblib; inside ``joblib.parallel_config("dask")``
-        they go to the cluster.
+        Experiments at the same time, as in joblib. Inside ``joblib.parallel_config("dask")``
+        they run on the cluster.
     verbose : int, default=1
         Whether to show a progress bar.
 
@@ -92,7 +95,7 @@ def run_experiments(
     Raises
     ------
     ExperimentError
-        At the end, if any failed.
+        If any failed, after all others are done.
 
     Examples
     --------
@@ -147,7 +150,7 @@ def frozen_features_of(
     cache: str | os.PathLike[str] | None = None,
     verbose: int = 1,
 ) -> npt.NDArray[np.float32]:
-    """Compute the features of all images once.
+    """Compute the features of all images with a frozen network.
 
     Parameters
     ----------
@@ -156,7 +159,7 @@ def frozen_features_of(
     backbone, weights : str and path
         As in :class:`~skh2edl.ImageFeatureExtractor`.
     cache : path, default=None
-        Folder that keeps the features for the next call; None keeps nothing.
+        Folder where the features are stored for the next call; None stores nothing.
     verbose : int, default=1
         Whether to show progress.
 
@@ -185,10 +188,7 @@ def frozen_features_of(
     extractor = ImageFeatureExtractor(backbone, weights=weights, verbose=verbose)
     features = extractor.fit_transform(data.source)
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{os.getpid()}-{path.name}")
-        np.save(partial, features)
-        partial.replace(path)
+        write_atomically(path, lambda file: np.save(file, features))
     return features
 
 
@@ -233,7 +233,7 @@ def _is_done(experiment: Experiment, data: LabelledImages, records: str | os.Pat
 
 
 def _content_hash(data: LabelledImages) -> str:
-    """Hash what the images are called, their labels and their splits."""
+    """Hash the ids, labels and splits of the images."""
     digest = hashlib.blake2b(digest_size=8)
     for values in (data.ids, data.labels, data.split):
         digest.update("\0".join(values.tolist()).encode())
@@ -247,9 +247,9 @@ def _attempt(
     records: Path,
     machine: dict[str, Any],
 ) -> tuple[str, str | None]:
-    """Run one experiment, and return its name and what went wrong."""
-    path, trouble = record_path(records, experiment), error_path(records, experiment)
-    if path.exists():  # by another run, since this one began
+    """Run one experiment; return its name, and the error if it failed."""
+    path, trouble = record_path(records, experiment), records / "errors" / f"{experiment.name}.txt"
+    if path.exists():  # another run has written it since this one began
         return experiment.name, None
     checkpoints = records / "checkpoints" / experiment.name
     try:
@@ -262,7 +262,7 @@ def _attempt(
     trouble.unlink(missing_ok=True)
     shutil.rmtree(checkpoints, ignore_errors=True)
     for folder in (checkpoints.parent, trouble.parent):
-        with contextlib.suppress(OSError):  # others may still be inside
+        with contextlib.suppress(OSError):  # not empty: other experiments use it
             folder.rmdir()
     return experiment.name, None
 
@@ -274,7 +274,7 @@ def run_experiment(
     machine: Mapping[str, Any] | None = None,
     checkpoints: Path | None = None,
 ) -> dict[str, Any]:
-    """Fit, choose on the validation images, calibrate on them, and score once on test.
+    """Fit and calibrate candidates, choose on the validation images, score once on the test images.
 
     Parameters
     ----------
@@ -287,63 +287,42 @@ def run_experiment(
     machine : mapping, default=None
         As in :func:`run_experiments`.
     checkpoints : Path, default=None
-        Where training in epochs keeps its state; None keeps none.
+        Folder for checkpoints of training in epochs; None writes none.
 
     Returns
     -------
     record : dict
     """
     started, memory = time.perf_counter(), PeakMemory()
-    X: Any = data.source if features is None else features
-    rows = {part: np.flatnonzero(data.split == part) for part in ("train", "val", "test")}
-    rows["train"] = training_rows(experiment, data, rows["train"])
-    y = coarsen_labels(
-        data.labels[rows["train"]].tolist(),
-        data.ids[rows["train"]].tolist(),
-        experiment.coarse_fraction,
-        experiment.coarse_level,
-        data.taxonomy,
-    )
-    y_val, y_test = data.labels[rows["val"]], data.labels[rows["test"]]
-    parts = {part: X[index] for part, index in rows.items()}
+    parts = _split(experiment, data, features)
 
     def fit(values: Mapping[str, Any], number: int) -> Candidate:
-        clf = _classifier(experiment, data.taxonomy, dict(values), machine or {})
+        clf = _classifier(experiment, data.taxonomy, values, machine or {})
         if experiment.epochs is not None and checkpoints is not None:
             clf.set_params(checkpoint_dir=checkpoints / str(number))
-        return fit_candidate(clf, parts, y, y_val, values)
+        return fit_candidate(clf, parts, values)
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         candidates = fit_grid([dict(values) for values in experiment.grid], fit)
         # Penalty and calibration are chosen together, for every method alike.
         plain, calibrated = (best(candidates, score) for score in SCORES)
-        before = time.perf_counter()
-        report = _report(plain.fitted, parts["test"], y_test, data.taxonomy)
-        predict_seconds = time.perf_counter() - before
-        record: dict[str, Any] = {
-            "experiment": experiment.to_dict(),
-            "data": _content_hash(data),
-            "chosen": dict(plain.summary["parameters"]),
-            "chosen_calibrated": dict(calibrated.summary["parameters"]),
-            "calibration": calibrated.summary["calibration"],
-            "candidates": [candidate.summary for candidate in candidates],
-            "test": report,
-            "test_calibrated": _report(calibrated.calibrated, parts["test"], y_test, data.taxonomy),
-        }
-        if calibrated.calibrated.method_ == "evidence":
-            tempered = CalibratedTreeClassifier(
-                FrozenEstimator(plain.fitted), method="temperature"
-            ).fit(parts["val"], y_val)
-            record["temperature"] = tempered.temperature_
-            record["test_temperature"] = _report(tempered, parts["test"], y_test, data.taxonomy)
-        record["doubt"] = _doubt(plain.fitted, parts["test"], y_test, data.taxonomy)
+        reports, predict_seconds = _reports(plain.fitted, calibrated.calibrated, parts)
+        # The records name this block "doubt".
+        reports["doubt"] = _uncertainty(plain.fitted, *parts["test"])
         if features is None:
-            record["corruption"] = _corruption(plain.fitted, parts["test"])
-    record |= {
+            reports["corruption"] = _corruption(plain.fitted, parts["test"][0])
+    return {
+        "experiment": experiment.to_dict(),
+        "data": _content_hash(data),
+        "chosen": plain.summary["parameters"],
+        "chosen_calibrated": calibrated.summary["parameters"],
+        "calibration": calibrated.summary["calibration"],
+        "candidates": [candidate.summary for candidate in candidates],
+        **reports,
         "history": _history(plain.fitted),
         "best_epoch": getattr(plain.fitted, "best_epoch_", None),
-        "n_images": {part: len(index) for part, index in rows.items()},
+        "n_images": {part: len(y) for part, (_, y) in parts.items()},
         "warnings": sorted({f"{w.category.__name__}: {w.message}" for w in caught}),
         "seconds": {
             "fit": round(plain.summary["seconds"], 3),
@@ -353,31 +332,38 @@ def run_experiment(
         "peak_memory_mib": memory.mebibytes(),
         "versions": versions(),
     }
-    return record
 
 
-def training_rows(
-    experiment: Experiment, data: LabelledImages, rows: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """Return the training images of an experiment: all of them, or the share of its seed."""
-    if experiment.train_share == 1:
-        return rows
-    nodes = data.taxonomy.resolve(data.labels[rows])
-    kept, _ = split_validation(nodes, None, 1 - experiment.train_share, experiment.seed)
-    return np.sort(rows[kept])
+def _split(experiment: Experiment, data: LabelledImages, features: Any) -> Parts:
+    """Return inputs and labels of the splits, those of the training images as they are used."""
+    X: Any = data.source if features is None else features
+    places = {part: np.flatnonzero(data.split == part) for part in ("train", "val", "test")}
+    if experiment.train_share < 1:
+        nodes = data.taxonomy.resolve(data.labels[places["train"]])
+        kept, _ = split_validation(nodes, None, 1 - experiment.train_share, experiment.seed)
+        places["train"] = np.sort(places["train"][kept])
+    parts = {part: (X[place], data.labels[place]) for part, place in places.items()}
+    X_train, y_train = parts["train"]
+    coarse = coarsen_labels(
+        y_train.tolist(),
+        data.ids[places["train"]].tolist(),
+        experiment.coarse_fraction,
+        experiment.coarse_level,
+        data.taxonomy,
+    )
+    return parts | {"train": (X_train, coarse)}
 
 
 def _classifier(
-    experiment: Experiment, taxonomy: Any, values: dict[str, Any], machine: Mapping[str, Any]
+    experiment: Experiment, taxonomy: Any, values: Mapping[str, Any], machine: Mapping[str, Any]
 ) -> Any:
-    if experiment.classifier not in MODEL_CLASSES:
-        raise ValueError(
-            f"classifier must be one of {sorted(MODEL_CLASSES)}, got {experiment.classifier!r}."
-        )
+    name = experiment.classifier
+    if name not in MODEL_CLASSES:
+        raise ValueError(f"classifier must be one of {sorted(MODEL_CLASSES)}, got {name!r}.")
     parameters = {**dict(experiment.parameters), **values, "random_state": experiment.seed}
     if experiment.features is not None:
         parameters["backbone"] = None
-        machine = {name: value for name, value in machine.items() if name != "weights"}
+        machine = {key: value for key, value in machine.items() if key != "weights"}
     elif experiment.weights in (None, "pretrained"):
         parameters["weights"] = experiment.weights
     elif Path(machine.get("weights", "")).stem != experiment.weights:
@@ -387,50 +373,70 @@ def _classifier(
         )
     if experiment.epochs is not None:
         parameters |= {"max_epochs": experiment.epochs, "solver": "adamw"}
-    classifier = MODEL_CLASSES[experiment.classifier](taxonomy)
-    return classifier.set_params(**{**parameters, **machine})
+    return MODEL_CLASSES[name](taxonomy).set_params(**{**parameters, **machine})
 
 
-def _report(clf: Any, X: Any, y: Any, tree: Any) -> dict[str, dict[str, float]]:
-    report = metrics.hierarchical_report(y, clf.predict_proba(X), tree, output_dict=True)
+def _reports(plain: Any, calibrated: Any, parts: Parts) -> tuple[dict[str, Any], float]:
+    """Score the chosen models on the test images; return the blocks of the record.
+
+    The second value is how many seconds the plain model takes.
+    """
+    started = time.perf_counter()
+    reports: dict[str, Any] = {"test": _report(plain, *parts["test"])}
+    seconds = time.perf_counter() - started
+    reports["test_calibrated"] = _report(calibrated, *parts["test"])
+    if calibrated.method_ == "evidence":
+        tempered = CalibratedTreeClassifier(FrozenEstimator(plain), method="temperature")
+        tempered.fit(*parts["val"])
+        reports["temperature"] = tempered.temperature_
+        reports["test_temperature"] = _report(tempered, *parts["test"])
+    return reports, seconds
+
+
+def _report(clf: Any, X: Any, y: Any) -> dict[str, dict[str, float]]:
+    proba = clf.predict_proba(X)
+    report = metrics.hierarchical_report(y, proba, clf.taxonomy_, output_dict=True)
     return {
         row: {name: float(value) for name, value in figures.items()}
         for row, figures in report.items()
     }
 
 
-def _doubt(clf: Any, X: Any, y: Any, tree: Any) -> dict[str, Any]:
-    """Return how much doubt the model states, and how well that tells errors from right answers."""
+def _uncertainty(clf: Any, X: Any, y: Any) -> dict[str, Any]:
+    """Return how uncertain the model is, and how well that tells wrong from right predictions."""
     proba = clf.predict_proba(X)
-    doubts = {"confidence": 1 - proba.max(axis=1)}
+    measures = {"confidence": 1 - proba.max(axis=1)}
     figures: dict[str, Any] = {}
     if hasattr(clf, "predict_hyper_opinion"):
         opinion = clf.predict_hyper_opinion(X)
-        doubts["nonspecificity"] = opinion.nonspecificity
-        figures["depth_profile"] = [float(share) for share in opinion.depth_profile.mean(axis=0)]
+        measures["nonspecificity"] = opinion.nonspecificity
+        figures["depth_profile"] = opinion.depth_profile.mean(axis=0).tolist()
     elif hasattr(clf, "predict_opinion"):
-        doubts["vacuity"] = clf.predict_opinion(X)[1]
+        measures["vacuity"] = clf.predict_opinion(X)[1]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UndefinedMetricWarning)  # a NaN says as much
-        for name, values in doubts.items():
+        warnings.simplefilter("ignore", UndefinedMetricWarning)  # the record holds the NaN
+        for name, values in measures.items():
             figures[name] = float(values.mean())
-            figures[f"{name}_error_auroc"] = metrics.error_auroc(y, proba, values, tree)
+            auroc = metrics.error_auroc(y, proba, values, clf.taxonomy_)
+            figures[f"{name}_error_auroc"] = auroc
     return figures
 
 
 def _corruption(clf: Any, source: Any) -> dict[str, Any]:
-    """Return how uncertain the model is of images that show less and less."""
+    """Return how uncertain the model is about more and more corrupted images."""
     step = -(-len(source) // _MAX_CORRUPTED)
     pictures = [np.asarray(source.read(position)) for position in range(0, len(source), step)]
-    if hasattr(clf, "predict_hyper_opinion"):
-        return uncertainty_under_corruption(
-            lambda some: clf.predict_hyper_opinion(some).nonspecificity, pictures
-        )
-    return uncertainty_under_corruption(lambda some: 1 - clf.predict_proba(some).max(1), pictures)
+
+    def uncertainty(images: Any) -> Any:
+        if hasattr(clf, "predict_hyper_opinion"):
+            return clf.predict_hyper_opinion(images).nonspecificity
+        return 1 - clf.predict_proba(images).max(axis=1)
+
+    return uncertainty_under_corruption(uncertainty, pictures)
 
 
 def _history(clf: Any) -> dict[str, list[Any]]:
-    """Return the history of the fit to six digits, without the clock."""
+    """Return the history of the fit, rounded to six digits."""
     return {
         name: [float(f"{value:.6g}") if isinstance(value, float) else value for value in values]
         for name, values in clf.history_.items()

@@ -9,13 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..estimators.wrapping import find_taxonomy
-from ..metrics.inputs import (
-    answer_leaves_or_nodes,
-    check_length,
-    check_weight,
-    columns_of,
-    label_nodes,
-)
+from ..metrics.inputs import check_length, check_weight, label_nodes, predicted_nodes
 from ..taxonomy.taxonomy import Taxonomy
 from ._predictions import probabilities
 from ._style import axes_or_new, shorten, shown_level, text_colour
@@ -237,14 +231,15 @@ class LCAConfusionDisplay:
             )
         depth = taxonomy.level_index(level)
         truth = label_nodes(y_true, taxonomy)
-        predicted = answer_leaves_or_nodes(y_pred, taxonomy, classes)
+        predicted = predicted_nodes(y_pred, taxonomy, classes)
         check_length(truth, predicted)
         weight = check_weight(sample_weight, truth.size)
         outcome = _outcomes(truth, predicted, taxonomy)
         row_nodes = taxonomy.nodes_at_depth(depth)
         on_level = taxonomy.climb_to_depth(truth, depth)
         counted = (on_level >= 0) & (taxonomy.last_of_chain[0] != truth)
-        place = columns_of(np.maximum(on_level, 0), taxonomy, depth)
+        starts = taxonomy.leaf_start
+        place = np.searchsorted(starts[row_nodes], starts[np.maximum(on_level, 0)])
         n_columns = taxonomy.n_levels + 2
         cells = (place * n_columns + outcome)[counted]
         table = np.bincount(cells, weight[counted], row_nodes.size * n_columns)

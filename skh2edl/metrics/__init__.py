@@ -1,4 +1,4 @@
-"""Metrics of hierarchical answers: functions on labels, probabilities, opinions and a taxonomy."""
+"""Metrics of hierarchical predictions, from labels, probabilities or opinions and a taxonomy."""
 
 from .calibration import ReliabilityCurve, level_adaptive_ece, level_ece, reliability_curve
 from .curves import (

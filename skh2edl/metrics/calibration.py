@@ -1,4 +1,4 @@
-"""Calibration of a level: whether the top-1 answer is right as often as its probability says."""
+"""Calibration of a level: how far the top-1 probability is from the accuracy it states."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ import numpy.typing as npt
 
 from ..taxonomy.taxonomy import Taxonomy
 from .inputs import (
+    NO_LABEL_ON_LEVEL,
     BoolArray,
     FloatArray,
-    check_length,
-    check_weight,
-    label_nodes,
+    check_truth_on_level,
     leaf_probabilities,
     nan_with_warning,
     top_of_level,
 )
-
-_NO_LABEL = "no sample whose label reaches the level"
 
 
 class ReliabilityCurve(NamedTuple):
@@ -28,9 +25,9 @@ class ReliabilityCurve(NamedTuple):
     Parameters
     ----------
     accuracy, confidence : ndarray of shape (n_bins,)
-        Share of right answers and mean top-1 probability in each bin; NaN in an empty bin.
+        Fraction of right predictions and mean top-1 probability in each bin; NaN in an empty bin.
     share : ndarray of shape (n_bins,)
-        Share of the samples' weight in each bin; sums to 1.
+        Fraction of the sample weight in each bin; sums to 1.
     edges : ndarray of shape (n_bins + 1,)
         Bin ``i`` holds the confidences from ``edges[i]`` up to, not including, ``edges[i + 1]``;
         the last bin includes 1.
@@ -54,8 +51,8 @@ def level_ece(
 ) -> float:
     """Compute the expected calibration error of a level's top-1 probability.
 
-    Bins of equal width, closed below and open above, the last one closed: the bins of numpy,
-    netcal and torchmetrics (which keeps confidences of exactly 1 in a bin of their own).
+    The bins have equal width. Each includes its lower edge; the last one includes 1, too. numpy
+    and netcal use the same bins; torchmetrics gives confidences of exactly 1 a bin of their own.
 
     Parameters
     ----------
@@ -66,7 +63,7 @@ def level_ece(
     taxonomy : Taxonomy
         The tree.
     level : str or int, default="leaf"
-        Name or depth of the level, to which the leaf probabilities are added up.
+        Name or depth of the level. Leaf probabilities are summed to its nodes.
     n_bins : int, default=15
         Number of bins.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -91,7 +88,7 @@ def level_ece(
     0.15
     """
     curve = _curve(y_true, y_proba, taxonomy, level, n_bins, "uniform", sample_weight, classes)
-    return nan_with_warning(_NO_LABEL) if curve is None else _calibration_error(curve)
+    return _calibration_error(curve)
 
 
 def level_adaptive_ece(
@@ -106,8 +103,8 @@ def level_adaptive_ece(
 ) -> float:
     """Compute the calibration error over bins that hold equally many samples.
 
-    A sample belongs to the bin in which the middle of its weight lies. Equal confidences share a
-    bin, so the result does not depend on the order of samples.
+    With samples sorted by confidence, each belongs to the bin that holds the middle of its
+    weight. Equal confidences fall into one bin, so the order of samples does not matter.
 
     Parameters
     ----------
@@ -129,7 +126,7 @@ def level_adaptive_ece(
     0.3
     """
     curve = _curve(y_true, y_proba, taxonomy, level, n_bins, "quantile", sample_weight, classes)
-    return nan_with_warning(_NO_LABEL) if curve is None else _calibration_error(curve)
+    return _calibration_error(curve)
 
 
 def reliability_curve(
@@ -143,7 +140,7 @@ def reliability_curve(
     sample_weight: npt.ArrayLike | None = None,
     classes: Any = None,
 ) -> ReliabilityCurve:
-    """Compute accuracy against confidence in bins: what a reliability diagram shows.
+    """Compute accuracy against confidence in bins, as a reliability diagram shows it.
 
     Parameters
     ----------
@@ -156,7 +153,8 @@ def reliability_curve(
     Returns
     -------
     curve : ReliabilityCurve
-        The arrays `accuracy`, `confidence`, `share` and `edges`.
+        The arrays `accuracy`, `confidence`, `share` and `edges`; the first three are NaN, with a
+        warning, if no label reaches the level.
 
     Examples
     --------
@@ -169,26 +167,18 @@ def reliability_curve(
     """
     if strategy not in ("uniform", "quantile"):
         raise ValueError(f"strategy must be 'uniform' or 'quantile', got {strategy!r}.")
-    curve = _curve(y_true, y_proba, taxonomy, level, n_bins, strategy, sample_weight, classes)
-    if curve is not None:
-        return curve
-    nothing = np.full(n_bins, nan_with_warning(_NO_LABEL))
-    return ReliabilityCurve(nothing, nothing, nothing, np.linspace(0, 1, n_bins + 1))
+    return _curve(y_true, y_proba, taxonomy, level, n_bins, strategy, sample_weight, classes)
 
 
 def top_confidence(
     y_true: Any, y_proba: Any, tree: Taxonomy, level: str | int, sample_weight: Any, classes: Any
 ) -> tuple[FloatArray, BoolArray, FloatArray, BoolArray]:
-    """Return confidence, rightness and weight of the counted samples, and which they are."""
+    """Return confidence, correctness and weight of the samples that count, and which these are."""
     depth = tree.level_index(level)
-    truth = tree.climb_to_depth(label_nodes(y_true, tree), depth)
-    answers, confidence, _ = top_of_level(leaf_probabilities(y_proba, tree, classes), tree, depth)
-    check_length(truth, answers)
-    weight = check_weight(sample_weight, truth.size)
-    counts = (truth >= 0) & (weight > 0)
-    right = (truth == answers)[counts]
+    predicted, confidence = top_of_level(leaf_probabilities(y_proba, tree, classes), tree, depth)
+    truth, weight, counts = check_truth_on_level(y_true, predicted, tree, depth, sample_weight)
     # Sums of rounded probabilities may pass 1 by an ulp.
-    return np.minimum(confidence[counts], 1.0), right, weight[counts], counts
+    return np.minimum(confidence[counts], 1.0), truth == predicted[counts], weight, counts
 
 
 def _curve(
@@ -200,16 +190,17 @@ def _curve(
     strategy: str,
     sample_weight: Any,
     classes: Any,
-) -> ReliabilityCurve | None:
+) -> ReliabilityCurve:
     if not isinstance(n_bins, (int, np.integer)) or n_bins < 1:
         raise ValueError(f"n_bins must be an integer of at least 1, got {n_bins!r}.")
     confidence, right, weight, _ = top_confidence(
         y_true, y_proba, tree, level, sample_weight, classes
     )
+    edges = np.linspace(0, 1, n_bins + 1)
     if not confidence.size:
-        return None
+        nothing = np.full(n_bins, nan_with_warning(NO_LABEL_ON_LEVEL, stacklevel=4))
+        return ReliabilityCurve(nothing, nothing, nothing, edges)
     if strategy == "uniform":
-        edges = np.linspace(0, 1, n_bins + 1)
         place = np.minimum(np.searchsorted(edges, confidence, side="right") - 1, n_bins - 1)
     else:
         place, edges = _equal_mass_bins(confidence, weight, n_bins)
@@ -236,6 +227,6 @@ def _equal_mass_bins(
 
 
 def _calibration_error(curve: ReliabilityCurve) -> float:
-    filled = curve.share > 0
+    filled = curve.share != 0  # all of them, and NaN, if there is nothing to score
     gap = np.abs(curve.accuracy[filled] - curve.confidence[filled])
     return float(gap @ curve.share[filled])

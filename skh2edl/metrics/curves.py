@@ -1,4 +1,4 @@
-"""What is won by answering less: risk against coverage, accuracy against information."""
+"""Curves over a threshold: risk against coverage, and accuracy against information."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from .calibration import top_confidence
 from .inputs import (
+    NO_LABEL_ON_LEVEL,
     FloatArray,
-    check_length,
-    check_weight,
-    label_nodes,
+    check_truth,
     leaf_probabilities,
     nan_with_warning,
     node_probabilities,
 )
 
+# Probabilities of nodes held at once, to bound memory.
 _CHUNK_ELEMENTS = 1 << 22
 
 
 class RiskCoverageCurve(NamedTuple):
-    """Share of wrong answers among the most confident.
+    """Fraction of wrong predictions among the most confident ones.
 
     Parameters
     ----------
     coverage : ndarray of shape (n_thresholds,)
-        Share of the samples that are answered, rising to 1.
+        Fraction of the samples that are accepted, rising to 1.
     risk : ndarray of shape (n_thresholds,)
-        Share of wrong answers among them.
+        Fraction of wrong predictions among them.
     threshold : ndarray of shape (n_thresholds,)
-        Least confidence that is answered, falling.
+        Lowest confidence that is accepted, falling.
     """
 
     coverage: FloatArray
@@ -42,17 +42,17 @@ class RiskCoverageCurve(NamedTuple):
 
 
 class OperatingCurve(NamedTuple):
-    """Accuracy and information of answers that climb the tree until they are likely enough.
+    """Accuracy and information of predictions that climb the tree until they are likely enough.
 
     Parameters
     ----------
     information : ndarray of shape (n_thresholds,)
-        Mean share of the label's information that the answer gives: 0 for the root, 1 for
-        the label itself.
+        Mean fraction of the label's information that the prediction gives: 0 for the root, 1
+        for the label itself.
     accuracy : ndarray of shape (n_thresholds,)
-        Share of answers that do not contradict the label.
+        Fraction of predictions that do not contradict the label.
     threshold : ndarray of shape (n_thresholds,)
-        Probability that an answer has to reach, falling; infinity where all answer the root.
+        Probability that a prediction has to exceed, falling; infinite where all are the root.
     """
 
     information: FloatArray
@@ -70,21 +70,21 @@ def risk_coverage_curve(
     sample_weight: npt.ArrayLike | None = None,
     classes: Any = None,
 ) -> RiskCoverageCurve:
-    """Compute the share of wrong answers when only the most confident samples are answered.
+    """Compute the fraction of wrong predictions among the most confident samples.
 
     Parameters
     ----------
     y_true : sequence of labels of shape (n_samples,)
         True labels, leaves or ancestors. A sample counts if its label reaches the level.
     y_proba : array-like of shape (n_samples, n_leaves)
-        Probabilities of the leaves; the answer is the likeliest node of the level.
+        Probabilities of the leaves; the prediction is the likeliest node of the level.
     taxonomy : Taxonomy
         The tree.
     level : str or int, default="leaf"
         Name or depth of the level.
     confidence : array-like of shape (n_samples,), default=None
         What ranks the samples, such as the negative vacuity; None takes the probability of the
-        answer. Equal confidences are answered together.
+        prediction. Equal confidences are accepted together.
     sample_weight : array-like of shape (n_samples,), default=None
         Weight of each sample; None weighs all the same.
     classes : sequence of labels, default=None
@@ -106,10 +106,7 @@ def risk_coverage_curve(
     >>> curve.coverage, curve.risk
     (array([0.5, 1. ]), array([0. , 0.5]))
     """
-    curve = _risk_coverage(y_true, y_proba, taxonomy, level, confidence, sample_weight, classes)
-    if not curve.coverage.size:
-        nan_with_warning("no sample whose label reaches the level")
-    return curve
+    return _risk_coverage(y_true, y_proba, taxonomy, level, confidence, sample_weight, classes)
 
 
 def risk_coverage_area(
@@ -144,9 +141,8 @@ def risk_coverage_area(
     0.25
     """
     curve = _risk_coverage(y_true, y_proba, taxonomy, level, confidence, sample_weight, classes)
-    if not curve.coverage.size:
-        return nan_with_warning("no sample whose label reaches the level")
-    return float(np.diff(curve.coverage, prepend=0) @ curve.risk)
+    area = np.diff(curve.coverage, prepend=0) @ curve.risk
+    return float(area) if curve.risk.size else float("nan")
 
 
 def operating_curve(
@@ -159,17 +155,17 @@ def operating_curve(
 ) -> OperatingCurve:
     """Compute accuracy against information over all thresholds on the probability of a node.
 
-    At a threshold the answer is the most informative node that is more likely than it; among
-    equally informative ones the likeliest [1]_. The information of a node with m of the L
-    leaves is log(L / m). An answer off the true path keeps the information of the lowest common
-    ancestor.
+    At each threshold the prediction is the most informative node whose probability exceeds it;
+    among equally informative nodes it is the likeliest [1]_. The information of a node with m of
+    the L leaves is log(L / m). A prediction off the true path has the information of the lowest
+    common ancestor.
 
     Parameters
     ----------
     y_true : sequence of labels of shape (n_samples,)
         True labels, leaves or ancestors; samples labelled with the root do not count.
     y_proba : array-like of shape (n_samples, n_leaves)
-        Probabilities of the leaves, which are added up for each node.
+        Probabilities of the leaves, which are summed to each node.
     taxonomy : Taxonomy
         The tree.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -180,8 +176,8 @@ def operating_curve(
     Returns
     -------
     curve : OperatingCurve
-        The arrays `information`, `accuracy` and `threshold`, from all answers the root to all
-        answers leaves. Empty, with a warning, if no sample is labelled.
+        The arrays `information`, `accuracy` and `threshold`; first every prediction is the root,
+        last every one is a leaf. Empty, with a warning, if no sample is labelled.
 
     References
     ----------
@@ -198,10 +194,7 @@ def operating_curve(
     >>> curve.information, curve.accuracy, curve.threshold
     (array([0. , 0.5, 0.5]), array([1., 1., 0.]), array([inf, 0.9, 0.6]))
     """
-    curve = _operating(y_true, y_proba, taxonomy, sample_weight, classes)
-    if not curve.threshold.size:
-        nan_with_warning("no labelled sample")
-    return curve
+    return _operating(y_true, y_proba, taxonomy, sample_weight, classes)
 
 
 def operating_area(
@@ -214,8 +207,9 @@ def operating_area(
 ) -> float:
     """Compute the area under accuracy over information.
 
-    It runs from no information, where the root is always right, to the information of the most
-    specific answers; what they leave out counts as 0. Always right on the leaves gives 1.
+    The curve starts at no information, where the root is always right, and ends at the
+    information of the most specific predictions; beyond it, accuracy counts as 0. A classifier
+    whose leaves are always right has area 1.
 
     Parameters
     ----------
@@ -237,9 +231,8 @@ def operating_area(
     0.5
     """
     curve = _operating(y_true, y_proba, taxonomy, sample_weight, classes)
-    if not curve.threshold.size:
-        return nan_with_warning("no labelled sample")
-    return float(np.trapezoid(curve.accuracy, curve.information))
+    area = np.trapezoid(curve.accuracy, curve.information)
+    return float(area) if curve.threshold.size else float("nan")
 
 
 def _risk_coverage(
@@ -262,6 +255,8 @@ def _risk_coverage(
                 f"shape {given.shape}."
             )
         top = given[counts]
+    if not top.size:
+        nan_with_warning(NO_LABEL_ON_LEVEL, stacklevel=4)
     values, which = np.unique(-top, return_inverse=True)
     mass = np.cumsum(np.bincount(which, weight, values.size))
     wrong = np.cumsum(np.bincount(which, weight * ~right, values.size))
@@ -271,14 +266,13 @@ def _risk_coverage(
 def _operating(
     y_true: Any, y_proba: Any, tree: Taxonomy, sample_weight: Any, classes: Any
 ) -> OperatingCurve:
-    truth = label_nodes(y_true, tree)
     leaves = leaf_probabilities(y_proba, tree, classes)
-    check_length(truth, leaves)
-    weight = check_weight(sample_weight, truth.size)
+    truth, weight = check_truth(y_true, leaves, tree, sample_weight)
     n_below = tree.leaf_stop - tree.leaf_start
     counts = (n_below[truth] < tree.n_leaves) & (weight > 0)
     truth, leaves, weight = truth[counts], leaves[counts], weight[counts]
     if not truth.size:
+        nan_with_warning("no labelled sample", stacklevel=4)
         empty = np.empty(0)
         return OperatingCurve(empty, empty, empty)
     # Pass-through nodes repeat their child: same leaves, same probability.
@@ -286,18 +280,18 @@ def _operating(
     nodes = nodes[np.argsort(n_below[nodes], kind="stable")]
     step = max(1, _CHUNK_ELEMENTS // nodes.size)
     steps = [
-        _answer_steps(truth[low : low + step], leaves[low : low + step], nodes, tree)
+        _prediction_steps(truth[low : low + step], leaves[low : low + step], nodes, tree)
         for low in range(0, truth.size, step)
     ]
     sample = np.concatenate([part[0] + number * step for number, part in enumerate(steps)])
     threshold, information, accuracy = (
         np.concatenate([part[column] for part in steps]) for column in (1, 2, 3)
     )
-    # All samples with the same threshold change their answer together.
+    # All samples with the same threshold change their prediction together.
     values, which = np.unique(-threshold, return_inverse=True)
-    share = weight[sample] / weight.sum()
-    gained = np.bincount(which, share * information, values.size)
-    lost = np.bincount(which, share * accuracy, values.size)
+    fraction = weight[sample] / weight.sum()
+    gained = np.bincount(which, fraction * information, values.size)
+    lost = np.bincount(which, fraction * accuracy, values.size)
     return OperatingCurve(
         np.append(0.0, np.cumsum(gained)),
         1 + np.append(0.0, np.cumsum(lost)),
@@ -305,10 +299,10 @@ def _operating(
     )
 
 
-def _answer_steps(
+def _prediction_steps(
     truth: IntArray, leaves: FloatArray, nodes: IntArray, tree: Taxonomy
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
-    """Find where each sample's answer changes as the threshold falls.
+    """Find where each sample's prediction changes as the threshold falls.
 
     Returns sample, threshold, and by how much information and accuracy change there.
     """
@@ -319,24 +313,20 @@ def _answer_steps(
     groups = np.split(np.arange(nodes.size), first[1:])[:-1]
     best = np.stack([columns[probability[:, columns].argmax(axis=1)] for columns in groups], axis=1)
     likely = np.take_along_axis(probability, best, axis=1)
-    # A node is answered at some threshold if no more informative one is as likely.
+    # A node is predicted at some threshold if no more informative one is as likely.
     beaten = np.maximum.accumulate(likely, axis=1)
-    answered = likely > np.concatenate([np.zeros((len(likely), 1)), beaten[:, :-1]], axis=1)
-    # Read from the root down: reversed, so that each step follows the less informative answer.
-    sample, column = np.nonzero(answered[:, ::-1])
+    is_used = likely > np.concatenate([np.zeros((len(likely), 1)), beaten[:, :-1]], axis=1)
+    # Reversed, from the root down: each step follows the less informative prediction.
+    sample, column = np.nonzero(is_used[:, ::-1])
     column = len(groups) - 1 - column
-    answer = nodes[best[sample, column]]
-    meeting = tree.lowest_common_ancestor(truth[sample], answer)
+    predicted, truth = nodes[best[sample, column]], truth[sample]
+    common = tree.lowest_common_ancestor(truth, predicted)
     all_information = np.log(tree.n_leaves / n_below)
-    information = all_information[meeting] / all_information[truth[sample]]
-    right = ((meeting == answer) | (meeting == truth[sample])).astype(np.float64)
-    # Before its first step a sample answers the root: right, and without information.
+    information = all_information[common] / all_information[truth]
+    right = ((common == predicted) | (common == truth)).astype(np.float64)
+    # Before its first step the prediction is the root: right, and without information.
     is_first = np.diff(sample, prepend=-1) > 0
     before_information = np.where(is_first, 0.0, np.roll(information, 1))
     before_right = np.where(is_first, 1.0, np.roll(right, 1))
-    return (
-        sample,
-        likely[sample, column],
-        information - before_information,
-        right - before_right,
-    )
+    threshold = likely[sample, column]
+    return sample, threshold, information - before_information, right - before_right

@@ -1,4 +1,4 @@
-"""Whether the levels of one set of probabilities agree, and where on the way down it goes wrong."""
+"""Agreement of the levels of one prediction, and the level at which accuracy is lost."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 from ..taxonomy.taxonomy import Taxonomy
+from ..taxonomy.tree import IntArray
 from .inputs import (
     FloatArray,
-    check_length,
+    check_truth,
     check_weight,
-    columns_of,
-    label_nodes,
     leaf_probabilities,
-    level_sums,
+    level_probabilities,
     mean_or_nan,
+    nan_with_warning,
+    take_nodes,
     top_leaves,
 )
 
-# Rows worked on at once, so that masks of many leaves stay in the processor's cache.
+# Probabilities worked on at once, so that masks of many leaves stay in the processor's cache.
 _CHUNK_ELEMENTS = 1 << 20
 
 
@@ -31,14 +32,14 @@ def path_consistency(
     sample_weight: npt.ArrayLike | None = None,
     classes: Any = None,
 ) -> float:
-    """Compute the share of samples whose best node of every level lies above the best leaf.
+    """Compute the fraction of samples whose best node of every level lies above the best leaf.
 
     It needs no labels. Equally likely nodes agree with each other.
 
     Parameters
     ----------
     y_proba : array-like of shape (n_samples, n_leaves)
-        Probabilities of the leaves, which are added up for each level.
+        Probabilities of the leaves, which are summed to each level.
     taxonomy : Taxonomy
         The tree.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -48,7 +49,7 @@ def path_consistency(
 
     Returns
     -------
-    share : float
+    consistency : float
         NaN, with a warning, if there are no samples.
 
     Examples
@@ -65,10 +66,9 @@ def path_consistency(
     best = taxonomy.leaf_nodes[top_leaves(leaves, taxonomy)]
     consistent = np.ones(len(leaves), dtype=bool)
     for depth in range(1, taxonomy.n_levels):
-        sums, _ = level_sums(leaves, taxonomy, depth)
-        column = columns_of(taxonomy.climb_to_depth(best, depth), taxonomy, depth)
-        above_best = np.take_along_axis(sums, column[:, None], axis=1)[:, 0]
-        consistent &= above_best == sums.max(axis=1)
+        proba = level_probabilities(leaves, taxonomy, depth)
+        above_best = take_nodes(proba, taxonomy.climb_to_depth(best, depth), taxonomy, depth)
+        consistent &= above_best == proba.max(axis=1)
     return mean_or_nan(consistent, weight, "no sample")
 
 
@@ -81,10 +81,10 @@ def oracle_descent(
     sample_weight: npt.ArrayLike | None = None,
     classes: Any = None,
 ) -> Any:
-    """Compute leaf accuracy when an oracle takes the decisions down to a level.
+    """Compute leaf accuracy when an oracle makes the decisions down to a level.
 
-    The likeliest leaf is then taken inside the true node of that level. The step from one level
-    to the next shows how much accuracy is lost in its decisions.
+    The prediction is the likeliest leaf inside the true node of that level. The gain from one
+    level to the next is the accuracy that the decisions in between lose.
 
     Parameters
     ----------
@@ -95,8 +95,8 @@ def oracle_descent(
     taxonomy : Taxonomy
         The tree.
     level : str or int, default=None
-        Name or depth of the level down to which the true decisions are forced; None computes
-        all of them.
+        Name or depth of the level down to which decisions are forced; None computes the
+        accuracy for every level.
     sample_weight : array-like of shape (n_samples,), default=None
         Weight of each sample; None weighs all the same.
     classes : sequence of labels, default=None
@@ -117,34 +117,28 @@ def oracle_descent(
     >>> oracle_descent(["lynx", "puma"], y_proba, tree)
     array([0. , 0.5, 1. ])
     """
-    truth = label_nodes(y_true, taxonomy)
     leaves = leaf_probabilities(y_proba, taxonomy, classes)
-    check_length(truth, leaves)
-    weight = check_weight(sample_weight, truth.size)
+    truth, weight = check_truth(y_true, leaves, taxonomy, sample_weight)
     counts = taxonomy.n_children[truth] == 0
     truth, leaves, weight = truth[counts], leaves[counts], weight[counts]
-    every = range(taxonomy.n_levels + 1)
-    depths = list(every) if level is None else [taxonomy.level_index(level)]
+    every = list(range(taxonomy.n_levels + 1))
+    depths = every if level is None else [taxonomy.level_index(level)]
     if not weight.sum() > 0:
-        nothing = mean_or_nan(weight, weight, "no sample that is labelled with a leaf")
+        nothing = nan_with_warning("no sample that is labelled with a leaf")
         return np.full(len(depths), nothing) if level is None else nothing
     total = np.zeros(len(depths))
     step = max(1, _CHUNK_ELEMENTS // taxonomy.n_leaves)
     for low in range(0, truth.size, step):
-        rows = slice(low, low + step)
-        total += _forced_accuracy(truth[rows], leaves[rows], weight[rows], taxonomy, depths)
+        chunk = slice(low, low + step)
+        total += _forced_accuracy(truth[chunk], leaves[chunk], weight[chunk], taxonomy, depths)
     accuracy = total / weight.sum()
     return accuracy if level is None else float(accuracy[0])
 
 
 def _forced_accuracy(
-    truth: npt.NDArray[np.int64],
-    leaves: FloatArray,
-    weight: FloatArray,
-    tree: Taxonomy,
-    depths: list[int],
+    truth: IntArray, leaves: FloatArray, weight: FloatArray, tree: Taxonomy, depths: list[int]
 ) -> FloatArray:
-    """Add up the weight of the samples whose best leaf inside the forced node is right."""
+    """Sum the weights of the samples whose best leaf inside the forced node is right."""
     position = tree.leaf_order
     ordered = leaves[:, position]
     right = np.empty(len(depths))

@@ -1,7 +1,7 @@
-"""What every metric reads: labels as nodes, probabilities in tree order, weights, levels.
+"""Check the input of metrics, and turn labels and probabilities into nodes of the tree.
 
-Nodes with the same leaves (a pass-through node and its only child) are one answer, so labels are
-taken to the deepest node of their chain before anything is compared.
+A pass-through node and its only child have the same leaves and mean the same class. Labels are
+therefore moved to the deepest node of such a chain before they are compared.
 """
 
 from __future__ import annotations
@@ -19,26 +19,48 @@ from ..taxonomy.tree import IntArray
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
+NO_LABEL_ON_LEVEL = "no sample whose label reaches the level"
 # float32 sums over thousands of leaves stay well inside; logits and counts do not.
 _SUM_TOLERANCE = 1e-3
 
 
-def are_probabilities(answers: Any) -> bool:
+def are_probabilities(y_pred: Any) -> bool:
     """Tell a table of probabilities from a sequence of labels."""
-    if isinstance(answers, (list, tuple)):
-        # Lists cannot be labels, tuples are paths.
-        return len(answers) > 0 and isinstance(answers[0], (list, np.ndarray))
-    return getattr(answers, "ndim", 1) == 2
+    if isinstance(y_pred, (list, tuple)):
+        # A label may be a tuple (a path), but not a list.
+        return len(y_pred) > 0 and isinstance(y_pred[0], (list, np.ndarray))
+    return getattr(y_pred, "ndim", 1) == 2
 
 
 def label_nodes(labels: Any, tree: Taxonomy) -> IntArray:
-    """Return the node each label means, the deepest of those with the same leaves."""
+    """Return the node of each label, the deepest of those with the same leaves."""
     return tree.last_of_chain[tree.resolve(labels)]
 
 
 def leaf_probabilities(proba: Any, tree: Taxonomy, classes: Any = None) -> FloatArray:
-    """Return checked probabilities of the leaves in tree order."""
-    given = _as_floats(proba)
+    """Check probabilities and return those of the leaves in tree order.
+
+    Parameters
+    ----------
+    proba : array-like of shape (n_samples, n_classes)
+        Probabilities; each row sums to 1.
+    tree : Taxonomy
+        The tree.
+    classes : sequence of labels, default=None
+        Label of each column; None means ``tree.sorted_leaf_labels``. A leaf without a column has
+        probability 0. The probability of an ancestor is spread evenly over its leaves.
+
+    Returns
+    -------
+    leaves : ndarray of shape (n_samples, n_leaves)
+    """
+    try:
+        given = np.asarray(proba, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"Probabilities must be a table of numbers, one row for each sample ({error}). This "
+            "metric reads predict_proba, not labels."
+        ) from None
     n_columns = tree.n_leaves if classes is None else len(classes)
     if given.ndim != 2 or given.shape[1] != n_columns:
         raise ValueError(
@@ -57,10 +79,10 @@ def leaf_probabilities(proba: Any, tree: Taxonomy, classes: Any = None) -> Float
             f"Probabilities must sum to 1 in each row, row {row} sums to {given[row].sum():.6g}. "
             "Normalise the rows."
         )
-    in_tree_order = np.zeros((given.shape[0], tree.n_leaves))
+    leaves = np.zeros((given.shape[0], tree.n_leaves))
     if classes is None:
-        in_tree_order[:, tree.leaf_order] = given
-        return in_tree_order
+        leaves[:, tree.leaf_order] = given
+        return leaves
     if len(set(classes)) < n_columns:
         repeated = next(name for name in classes if list(classes).count(name) > 1)
         raise ValueError(
@@ -68,38 +90,25 @@ def leaf_probabilities(proba: Any, tree: Taxonomy, classes: Any = None) -> Float
         )
     nodes = label_nodes(classes, tree)
     starts, stops = tree.leaf_start[nodes], tree.leaf_stop[nodes]
-    plain = np.zeros(n_columns, dtype=bool)
-    plain[np.unique(nodes, return_index=True)[1]] = True
-    plain &= stops - starts == 1
-    in_tree_order[:, starts[plain]] = given[:, plain]
-    for column in np.flatnonzero(~plain).tolist():
-        # A second spelling of a leaf adds to it. An ancestor that a classifier learnt as a class
-        # says nothing about what is below, so its probability goes there in equal parts.
-        low, high = starts[column], stops[column]
-        in_tree_order[:, low:high] += given[:, column, None] / (high - low)
-    return in_tree_order
+    if np.unique(nodes).size == n_columns and (stops - starts == 1).all():
+        leaves[:, starts] = given
+        return leaves
+    # A second spelling of a leaf adds to it.
+    for column, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+        leaves[:, start:stop] += given[:, column, None] / (stop - start)
+    return leaves
 
 
-def _as_floats(proba: Any) -> FloatArray:
-    try:
-        return np.asarray(proba, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"Probabilities must be a table of numbers, one row for each sample ({error}). This "
-            "metric reads predict_proba, not labels."
-        ) from None
-
-
-def level_sums(leaves: FloatArray, tree: Taxonomy, depth: int) -> tuple[FloatArray, IntArray]:
-    """Add up leaf probabilities to the nodes of a level; return the sums and the nodes."""
+def level_probabilities(leaves: FloatArray, tree: Taxonomy, depth: int) -> FloatArray:
+    """Sum leaf probabilities to the nodes of a level, in the order of `nodes_at_depth`."""
     nodes = tree.nodes_at_depth(depth)
     if nodes.size == tree.n_leaves:
-        return leaves, nodes
-    return np.add.reduceat(leaves, tree.leaf_start[nodes], axis=1), nodes
+        return leaves
+    return np.add.reduceat(leaves, tree.leaf_start[nodes], axis=1)
 
 
 def node_probabilities(leaves: FloatArray, tree: Taxonomy) -> FloatArray:
-    """Add up leaf probabilities to all nodes."""
+    """Sum leaf probabilities to all nodes."""
     nodes = np.zeros((len(leaves), tree.n_nodes))
     nodes[:, tree.leaf_nodes] = leaves
     for depth in range(tree.n_levels - 1, -1, -1):
@@ -113,38 +122,61 @@ def node_probabilities(leaves: FloatArray, tree: Taxonomy) -> FloatArray:
 
 
 def top_leaves(leaves: FloatArray, tree: Taxonomy) -> IntArray:
-    """Return the position of the likeliest leaf; of equals the first in the order of classes_."""
+    """Return the position of the likeliest leaf; among equals the first in `classes_`."""
     # A classifier's predict takes the first maximum in that order.
     return tree.leaf_order[leaves[:, tree.leaf_order].argmax(axis=1)]
 
 
-def top_of_level(
-    leaves: FloatArray, tree: Taxonomy, depth: int
-) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return the likeliest node of a level, its probability, and those of all its nodes."""
-    sums, nodes = level_sums(leaves, tree, depth)
-    column = top_leaves(sums, tree) if nodes.size == tree.n_leaves else sums.argmax(axis=1)
-    return nodes[column], np.take_along_axis(sums, column[:, None], axis=1)[:, 0], sums
+def top_of_level(leaves: FloatArray, tree: Taxonomy, depth: int) -> tuple[IntArray, FloatArray]:
+    """Return the likeliest node of a level and its probability."""
+    nodes, probability = tree.nodes_at_depth(depth), level_probabilities(leaves, tree, depth)
+    if nodes.size == tree.n_leaves:
+        column = top_leaves(probability, tree)
+    else:
+        column = probability.argmax(axis=1)
+    return nodes[column], np.take_along_axis(probability, column[:, None], axis=1)[:, 0]
 
 
-def columns_of(nodes: IntArray, tree: Taxonomy, depth: int) -> IntArray:
-    """Return the position of nodes of a level among all nodes of that level."""
+def take_nodes(
+    probability: FloatArray, nodes: IntArray, tree: Taxonomy, depth: int
+) -> npt.NDArray[Any]:
+    """Return the probability of one node of a level for each sample."""
     starts = tree.leaf_start[tree.nodes_at_depth(depth)]
-    return np.searchsorted(starts, tree.leaf_start[nodes])
+    column = np.searchsorted(starts, tree.leaf_start[nodes])
+    return np.take_along_axis(probability, column[:, None], axis=1)[:, 0]
 
 
-def answer_leaves_or_nodes(answers: Any, tree: Taxonomy, classes: Any = None) -> IntArray:
-    """Return the node of each answer: what the label means, or the likeliest leaf."""
-    if are_probabilities(answers):
-        return tree.leaf_nodes[top_leaves(leaf_probabilities(answers, tree, classes), tree)]
-    return label_nodes(answers, tree)
+def predicted_nodes(y_pred: Any, tree: Taxonomy, classes: Any = None) -> IntArray:
+    """Return the predicted node of each sample: that of its label, or its likeliest leaf."""
+    if are_probabilities(y_pred):
+        return tree.leaf_nodes[top_leaves(leaf_probabilities(y_pred, tree, classes), tree)]
+    return label_nodes(y_pred, tree)
 
 
-def answers_on_level(answers: Any, tree: Taxonomy, depth: int, classes: Any = None) -> IntArray:
-    """Return the node of a level that each answer gives, -1 where it stops above the level."""
-    if are_probabilities(answers):
-        return top_of_level(leaf_probabilities(answers, tree, classes), tree, depth)[0]
-    return tree.climb_to_depth(label_nodes(answers, tree), depth)
+def predicted_on_level(y_pred: Any, tree: Taxonomy, depth: int, classes: Any = None) -> IntArray:
+    """Return the predicted node of a level, -1 where the prediction stops above the level."""
+    if are_probabilities(y_pred):
+        return top_of_level(leaf_probabilities(y_pred, tree, classes), tree, depth)[0]
+    return tree.climb_to_depth(label_nodes(y_pred, tree), depth)
+
+
+def check_truth(
+    y_true: Any, predictions: npt.NDArray[Any], tree: Taxonomy, sample_weight: Any
+) -> tuple[IntArray, FloatArray]:
+    """Return the true node and the weight of each sample, one for each prediction."""
+    truth = label_nodes(y_true, tree)
+    check_length(truth, predictions)
+    return truth, check_weight(sample_weight, truth.size)
+
+
+def check_truth_on_level(
+    y_true: Any, predictions: npt.NDArray[Any], tree: Taxonomy, depth: int, sample_weight: Any
+) -> tuple[IntArray, FloatArray, BoolArray]:
+    """Return true nodes and weights of the samples that count on a level, and which these are."""
+    nodes, weight = check_truth(y_true, predictions, tree, sample_weight)
+    truth = tree.climb_to_depth(nodes, depth)
+    counts = (truth >= 0) & (weight > 0)
+    return truth[counts], weight[counts], counts
 
 
 def check_weight(sample_weight: Any, n_samples: int) -> FloatArray:
@@ -162,17 +194,17 @@ def check_weight(sample_weight: Any, n_samples: int) -> FloatArray:
     return weight
 
 
-def check_length(truth: npt.NDArray[Any], answers: npt.NDArray[Any]) -> None:
-    """Refuse labels and answers of different length."""
-    if len(truth) != len(answers):
+def check_length(truth: npt.NDArray[Any], predictions: npt.NDArray[Any]) -> None:
+    """Refuse labels and predictions of different length."""
+    if len(truth) != len(predictions):
         raise ValueError(
-            f"y_true has {len(truth)} samples but the predictions have {len(answers)}. "
+            f"y_true has {len(truth)} samples but the predictions have {len(predictions)}. "
             "Give one prediction for each label."
         )
 
 
 def mean_or_nan(values: npt.NDArray[Any], weight: FloatArray, nothing: str) -> float:
-    """Return the weighted mean, or NaN and a warning that says what there was nothing of."""
+    """Return the weighted mean, or NaN and a warning if the weights sum to 0."""
     total = weight.sum()
     if not total > 0:
         return nan_with_warning(nothing, stacklevel=4)
@@ -180,8 +212,16 @@ def mean_or_nan(values: npt.NDArray[Any], weight: FloatArray, nothing: str) -> f
 
 
 def nan_with_warning(nothing: str, stacklevel: int = 3) -> float:
-    """Return NaN and warn: a figure over no sample at all is undefined, not 0."""
+    """Return NaN and warn that a metric is undefined.
+
+    Parameters
+    ----------
+    nothing : str
+        What is missing, as in "There is no labelled sample".
+    stacklevel : int, default=3
+        Points the warning at the line that called the metric: 3 if the metric itself calls this
+        function, one more for each function in between.
+    """
     message = f"There is {nothing}, so the metric is undefined and set to NaN."
-    # The line to look at is the one that called the metric.
     warnings.warn(message, UndefinedMetricWarning, stacklevel=stacklevel)
     return float("nan")

@@ -1,4 +1,4 @@
-"""Metrics of one level: how good are the answers, or the probabilities, on the nodes of a depth."""
+"""Metrics of one level: accuracy, balanced accuracy, likelihood and Brier score."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ import numpy.typing as npt
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from .inputs import (
+    NO_LABEL_ON_LEVEL,
     FloatArray,
-    answers_on_level,
-    check_length,
-    check_weight,
-    columns_of,
-    label_nodes,
+    check_truth_on_level,
     leaf_probabilities,
-    level_sums,
+    level_probabilities,
     mean_or_nan,
     nan_with_warning,
+    predicted_on_level,
+    take_nodes,
 )
-
-_NO_LABEL = "no sample whose label reaches the level"
 
 
 def level_accuracy(
@@ -34,15 +31,15 @@ def level_accuracy(
     sample_weight: npt.ArrayLike | None = None,
     classes: Any = None,
 ) -> float:
-    """Compute the share of samples whose node of a level is right.
+    """Compute the fraction of samples whose predicted node of a level is right.
 
     Parameters
     ----------
     y_true : sequence of labels of shape (n_samples,)
         True labels, leaves or ancestors. A sample counts if its label reaches the level.
     y_pred : sequence of labels of shape (n_samples,) or array of shape (n_samples, n_leaves)
-        Answers: labels, of which one that stops above the level is wrong there; or leaf
-        probabilities, which are added up to the level before the largest is taken.
+        Predicted labels or leaf probabilities. A label that stops above the level is wrong.
+        Probabilities are summed to the level before the largest is taken.
     taxonomy : Taxonomy
         The tree.
     level : str or int, default="leaf"
@@ -50,9 +47,9 @@ def level_accuracy(
     sample_weight : array-like of shape (n_samples,), default=None
         Weight of each sample; None weighs all the same.
     classes : sequence of labels, default=None
-        What the columns of probabilities stand for; None means
-        ``taxonomy.sorted_leaf_labels``. A leaf that is not named has probability 0, a named
-        ancestor's probability is spread evenly over its leaves.
+        Labels of the columns of probabilities; None means ``taxonomy.sorted_leaf_labels``. A
+        leaf without a column has probability 0. The probability of an ancestor is spread evenly
+        over its leaves.
 
     Returns
     -------
@@ -70,8 +67,8 @@ def level_accuracy(
     >>> round(level_accuracy(y_true, y_pred, tree), 4)
     0.3333
     """
-    truth, answers, weight = _on_level(y_true, y_pred, taxonomy, level, sample_weight, classes)
-    return mean_or_nan(truth == answers, weight, _NO_LABEL)
+    truth, predicted, weight = _on_level(y_true, y_pred, taxonomy, level, sample_weight, classes)
+    return mean_or_nan(truth == predicted, weight, NO_LABEL_ON_LEVEL)
 
 
 def level_balanced_accuracy(
@@ -83,7 +80,7 @@ def level_balanced_accuracy(
     sample_weight: npt.ArrayLike | None = None,
     classes: Any = None,
 ) -> float:
-    """Compute the mean recall of the classes of a level that are present.
+    """Compute the mean recall over the classes of a level that occur in `y_true`.
 
     Parameters
     ----------
@@ -106,13 +103,13 @@ def level_balanced_accuracy(
     >>> round(level_balanced_accuracy(y_true, y_pred, tree), 4)
     0.1667
     """
-    truth, answers, weight = _on_level(y_true, y_pred, taxonomy, level, sample_weight, classes)
-    present = np.bincount(truth, weight)
-    right = np.bincount(truth, weight * (truth == answers))
-    counted = present > 0
-    if not counted.any():
-        return nan_with_warning(_NO_LABEL)
-    return float((right[counted] / present[counted]).mean())
+    truth, predicted, weight = _on_level(y_true, y_pred, taxonomy, level, sample_weight, classes)
+    if not truth.size:
+        return nan_with_warning(NO_LABEL_ON_LEVEL)
+    total = np.bincount(truth, weight)
+    right = np.bincount(truth, weight * (truth == predicted))
+    present = total > 0
+    return float((right[present] / total[present]).mean())
 
 
 def level_nll(
@@ -126,8 +123,8 @@ def level_nll(
 ) -> float:
     """Compute the mean negative log-likelihood of the true node of a level, in nats.
 
-    Probabilities are clipped at the smallest normal float64, so that one impossible truth costs
-    708 and not infinity.
+    Probabilities are clipped at the smallest normal float64, so a true node of probability 0
+    costs 708 and not infinity.
 
     Parameters
     ----------
@@ -138,7 +135,7 @@ def level_nll(
     taxonomy : Taxonomy
         The tree.
     level : str or int, default="leaf"
-        Name or depth of the level, to which the leaf probabilities are added up.
+        Name or depth of the level. Leaf probabilities are summed to its nodes.
     sample_weight : array-like of shape (n_samples,), default=None
         Weight of each sample; None weighs all the same.
     classes : sequence of labels, default=None
@@ -164,7 +161,7 @@ def level_nll(
         y_true, y_proba, taxonomy, level, sample_weight, classes
     )
     clipped = np.maximum(of_truth, np.finfo(np.float64).tiny)
-    return mean_or_nan(-np.log(clipped), weight, _NO_LABEL)
+    return mean_or_nan(-np.log(clipped), weight, NO_LABEL_ON_LEVEL)
 
 
 def level_brier(
@@ -200,34 +197,29 @@ def level_brier(
     >>> round(level_brier(["lynx"], y_proba, tree, level=1), 4)
     0.08
     """
-    of_truth, sums, weight = _truth_probability(
+    of_truth, proba, weight = _truth_probability(
         y_true, y_proba, taxonomy, level, sample_weight, classes
     )
-    squares = np.einsum("ij,ij->i", sums, sums)
-    return mean_or_nan(squares - 2 * of_truth + 1, weight, _NO_LABEL)
+    squares = np.einsum("ij,ij->i", proba, proba)
+    return mean_or_nan(squares - 2 * of_truth + 1, weight, NO_LABEL_ON_LEVEL)
 
 
 def _on_level(
     y_true: Any, y_pred: Any, tree: Taxonomy, level: str | int, sample_weight: Any, classes: Any
 ) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return true node, predicted node and weight of the samples that count."""
     depth = tree.level_index(level)
-    truth = tree.climb_to_depth(label_nodes(y_true, tree), depth)
-    answers = answers_on_level(y_pred, tree, depth, classes)
-    check_length(truth, answers)
-    weight = check_weight(sample_weight, truth.size)
-    counts = truth >= 0
-    return truth[counts], answers[counts], weight[counts]
+    predicted = predicted_on_level(y_pred, tree, depth, classes)
+    truth, weight, counts = check_truth_on_level(y_true, predicted, tree, depth, sample_weight)
+    return truth, predicted[counts], weight
 
 
 def _truth_probability(
     y_true: Any, y_proba: Any, tree: Taxonomy, level: str | int, sample_weight: Any, classes: Any
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return probability of the true node, of all nodes, and weight of the samples that count."""
     depth = tree.level_index(level)
-    truth = tree.climb_to_depth(label_nodes(y_true, tree), depth)
-    sums, _ = level_sums(leaf_probabilities(y_proba, tree, classes), tree, depth)
-    check_length(truth, sums)
-    weight = check_weight(sample_weight, truth.size)
-    counts = truth >= 0
-    truth, sums, weight = truth[counts], sums[counts], weight[counts]
-    column = columns_of(truth, tree, depth)
-    return np.take_along_axis(sums, column[:, None], axis=1)[:, 0], sums, weight
+    proba = level_probabilities(leaf_probabilities(y_proba, tree, classes), tree, depth)
+    truth, weight, counts = check_truth_on_level(y_true, proba, tree, depth, sample_weight)
+    proba = proba[counts]
+    return take_nodes(proba, truth, tree, depth), proba, weight

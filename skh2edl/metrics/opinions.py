@@ -1,4 +1,4 @@
-"""Whether doubt sits where the errors are: ranking of wrong before right answers."""
+"""How well uncertainty marks errors: whether it ranks wrong predictions before right ones."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from .inputs import (
     FloatArray,
-    answers_on_level,
-    check_length,
-    check_weight,
-    label_nodes,
+    check_truth_on_level,
     nan_with_warning,
+    predicted_on_level,
     top_of_level,
 )
 
@@ -31,16 +29,16 @@ def error_auroc(
     sample_weight: npt.ArrayLike | None = None,
     classes: Any = None,
 ) -> float:
-    """Compute how often a wrong answer is more uncertain than a right one.
+    """Compute how often a wrong prediction is more uncertain than a right one.
 
     Parameters
     ----------
     y_true : sequence of labels of shape (n_samples,)
         True labels, leaves or ancestors. A sample counts if its label reaches the level.
     y_pred : sequence of labels of shape (n_samples,) or array of shape (n_samples, n_leaves)
-        Answers or leaf probabilities, as in :func:`level_accuracy`.
+        Predicted labels or leaf probabilities, as in :func:`level_accuracy`.
     uncertainty : array-like of shape (n_samples,)
-        Any number that should be larger for wrong answers.
+        Any number that should be larger for wrong predictions.
     taxonomy : Taxonomy
         The tree.
     level : str or int, default="leaf"
@@ -53,8 +51,8 @@ def error_auroc(
     Returns
     -------
     auroc : float
-        0.5 for an uncertainty that knows nothing. NaN, with a warning, if the answers are all
-        right or all wrong.
+        0.5 if uncertainty and errors are unrelated. NaN, with a warning, if the predictions are
+        all right or all wrong.
 
     Examples
     --------
@@ -65,9 +63,8 @@ def error_auroc(
     1.0
     """
     depth = taxonomy.level_index(level)
-    answers = answers_on_level(y_pred, taxonomy, depth, classes)
-    score = _auroc(y_true, answers, np.asarray(uncertainty), taxonomy, depth, sample_weight)
-    return nan_with_warning("no wrong or no right answer") if score is None else score
+    predicted = predicted_on_level(y_pred, taxonomy, depth, classes)
+    return _auroc(y_true, predicted, np.asarray(uncertainty), taxonomy, depth, sample_weight)
 
 
 def nonspecificity_auroc(
@@ -77,10 +74,10 @@ def nonspecificity_auroc(
     *,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Compute how well belief that stops above a level marks its wrong answers.
+    """Compute how well belief that stops above a level marks its wrong predictions.
 
-    The uncertainty is the belief that reaches no node of the level, ``opinion.nonspecificity``
-    for the leaves; the answer is the likeliest node of the level.
+    The uncertainty is the belief that reaches no node of the level; for the leaves this is
+    ``opinion.nonspecificity``. The prediction is the likeliest node of the level.
 
     Parameters
     ----------
@@ -96,7 +93,7 @@ def nonspecificity_auroc(
     Returns
     -------
     auroc : float
-        NaN, with a warning, if the answers are all right or all wrong.
+        NaN, with a warning, if the predictions are all right or all wrong.
 
     Examples
     --------
@@ -109,10 +106,8 @@ def nonspecificity_auroc(
     """
     tree = opinion.taxonomy
     depth = tree.level_index(level)
-    answers = _likeliest(opinion, depth)
     stopped = opinion.depth_profile[:, :depth].sum(axis=1)
-    score = _auroc(y_true, answers, stopped, tree, depth, sample_weight)
-    return nan_with_warning("no wrong or no right answer") if score is None else score
+    return _auroc(y_true, _likeliest(opinion, depth), stopped, tree, depth, sample_weight)
 
 
 def vacuity_auroc(
@@ -122,7 +117,7 @@ def vacuity_auroc(
     *,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Compute how well the vacuity on the way to the answers marks the wrong ones.
+    """Compute how well the vacuity on the path to the prediction marks wrong predictions.
 
     The uncertainty is the mean vacuity of the decisions from the root to the likeliest node of
     the level.
@@ -135,7 +130,7 @@ def vacuity_auroc(
     Returns
     -------
     auroc : float
-        NaN, with a warning, if the answers are all right or all wrong.
+        NaN, with a warning, if the predictions are all right or all wrong.
 
     Examples
     --------
@@ -148,21 +143,20 @@ def vacuity_auroc(
     """
     tree = opinion.taxonomy
     depth = tree.level_index(level)
-    answers = _likeliest(opinion, depth)
-    vacuity = mean_vacuity(opinion, answers)
-    score = _auroc(y_true, answers, vacuity, tree, depth, sample_weight)
-    return nan_with_warning("no wrong or no right answer") if score is None else score
+    predicted = _likeliest(opinion, depth)
+    vacuity = _mean_vacuity(opinion, predicted)
+    return _auroc(y_true, predicted, vacuity, tree, depth, sample_weight)
 
 
-def mean_vacuity(opinion: HyperOpinion, nodes: IntArray) -> FloatArray:
-    """Return the mean vacuity of the decisions on the way to one node of each sample."""
+def _mean_vacuity(opinion: HyperOpinion, nodes: IntArray) -> FloatArray:
+    """Return the mean vacuity of the decisions on the path to one node of each sample."""
     tree = opinion.taxonomy
     decision = tree.last_decision[nodes]
     total, count = np.zeros(nodes.size), np.zeros(nodes.size)
-    while (rows := np.flatnonzero(decision >= 0)).size:
-        total[rows] += opinion.vacuity[rows, tree.decision_nodes[decision[rows]]]
-        count[rows] += 1
-        decision[rows] = tree.parent_decision[decision[rows]]
+    while (samples := np.flatnonzero(decision >= 0)).size:
+        total[samples] += opinion.vacuity[samples, tree.decision_nodes[decision[samples]]]
+        count[samples] += 1
+        decision[samples] = tree.parent_decision[decision[samples]]
     return total / np.maximum(count, 1)
 
 
@@ -173,25 +167,22 @@ def _likeliest(opinion: HyperOpinion, depth: int) -> IntArray:
 
 def _auroc(
     y_true: Any,
-    answers: IntArray,
+    predicted: IntArray,
     uncertainty: npt.NDArray[Any],
     tree: Taxonomy,
     depth: int,
     sample_weight: Any,
-) -> float | None:
+) -> float:
     # Late: it takes a tenth of a second to import, and every classifier imports this module.
     from sklearn.metrics import roc_auc_score
 
-    truth = tree.climb_to_depth(label_nodes(y_true, tree), depth)
-    check_length(truth, answers)
-    if uncertainty.shape != truth.shape:
+    truth, weight, counts = check_truth_on_level(y_true, predicted, tree, depth, sample_weight)
+    if uncertainty.shape != counts.shape:
         raise ValueError(
-            f"uncertainty must hold one number for each of the {truth.size} samples, got shape "
+            f"uncertainty must hold one number for each of the {counts.size} samples, got shape "
             f"{uncertainty.shape}."
         )
-    weight = check_weight(sample_weight, truth.size)
-    counts = (truth >= 0) & (weight > 0)
-    wrong = (truth != answers)[counts]
+    wrong = truth != predicted[counts]
     if not 0 < np.count_nonzero(wrong) < wrong.size:
-        return None
-    return float(roc_auc_score(wrong, uncertainty[counts], sample_weight=weight[counts]))
+        return nan_with_warning("no wrong or no right prediction", stacklevel=4)
+    return float(roc_auc_score(wrong, uncertainty[counts], sample_weight=weight))

@@ -1,4 +1,4 @@
-"""All metrics at once, as text, as a dict or as a DataFrame."""
+"""All metrics together, as text, as a dict or as a DataFrame."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..utils.optional import import_optional
 from .calibration import level_adaptive_ece, level_ece
 from .curves import operating_area, risk_coverage_area
 from .descent import oracle_descent, path_consistency
-from .inputs import check_length, check_weight, label_nodes, leaf_probabilities, top_leaves
+from .inputs import check_truth, leaf_probabilities, top_leaves
 from .levels import level_accuracy, level_balanced_accuracy, level_brier, level_nll
 from .severity import (
     first_error_depth,
@@ -51,7 +51,7 @@ _OF_THE_TREE: dict[str, _Metric] = {
 
 
 def level_title(taxonomy: Taxonomy, depth: int) -> str:
-    """Return the name of a level, or one made from its depth."""
+    """Return the name of a level; without one, "leaf" for the deepest and "level_1", ... ."""
     if taxonomy.level_names is not None:
         return taxonomy.level_names[depth - 1]
     return "leaf" if depth == taxonomy.n_levels else f"level_{depth}"
@@ -92,10 +92,10 @@ def hierarchical_report(
     Returns
     -------
     report : str, dict or DataFrame
-        A row for each level from the top, whose columns are named as the metrics are, `classes`
-        the number of nodes and `support` the weight of the labels that reach the level; then the
-        row "tree". The dict maps row names to dicts of what the row has. NaN, "-" in the text,
-        stands for what is undefined, such as the severity of no mistakes.
+        A row for each level from the top, then the row "tree". Columns have the names of the
+        metrics; `classes` is the number of nodes and `support` the total weight of the labels
+        that reach the level. The dict maps row names to dicts of columns. An undefined figure,
+        such as the severity of no mistakes, is NaN, and "-" in the text.
 
     Examples
     --------
@@ -123,12 +123,10 @@ def hierarchical_report(
 def _figures(
     y_true: Any, y_proba: Any, tree: Taxonomy, sample_weight: Any, classes: Any
 ) -> dict[str, dict[str, float]]:
-    nodes = label_nodes(y_true, tree)
     leaves = leaf_probabilities(y_proba, tree, classes)
-    check_length(nodes, leaves)
-    weight = check_weight(sample_weight, nodes.size)
+    nodes, weight = check_truth(y_true, leaves, tree, sample_weight)
     proba = leaves[:, tree.leaf_order]
-    answers = tree.labels(tree.leaf_nodes[top_leaves(leaves, tree)])
+    y_pred = tree.labels(tree.leaf_nodes[top_leaves(leaves, tree)])
     rows: dict[str, dict[str, float]] = {}
     with warnings.catch_warnings():
         # The reader sees the NaN in its place.
@@ -142,11 +140,13 @@ def _figures(
                 name: metric(y_true, proba, tree, depth, sample_weight=weight)
                 for name, metric in _OF_LEVELS.items()
             }
-        consistency = path_consistency(proba, tree, sample_weight=weight)
-        whole = {"classes": tree.n_leaves, "support": float(weight.sum())}
-        rows["tree"] = whole | {"path_consistency": consistency}
+        rows["tree"] = {
+            "classes": tree.n_leaves,
+            "support": float(weight.sum()),
+            "path_consistency": path_consistency(proba, tree, sample_weight=weight),
+        }
         for name, metric in _OF_THE_TREE.items():
-            given = proba if metric is operating_area else answers
+            given = proba if metric is operating_area else y_pred
             rows["tree"][name] = metric(y_true, given, tree, sample_weight=weight)
     return rows
 

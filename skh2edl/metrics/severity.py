@@ -1,8 +1,8 @@
-"""How bad is a wrong answer: where it left the true path, and how far from it it ended.
+"""How bad wrong predictions are: where they leave the true path, and how far from it they end.
 
-An answer is a *mistake* if it contradicts the label: neither lies on the way to the other. An
-answer that stops early on the true path is imprecise, not mistaken; an answer below an ancestor
-label is not known to be wrong. Samples labelled with the root are unlabelled and never count.
+A prediction is a *mistake* if neither it nor the label is an ancestor of the other. A prediction
+that stops early on the true path is imprecise, not mistaken; one below an ancestor label is not
+known to be wrong. Samples labelled with the root are unlabelled and never count.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from ..taxonomy.tree import IntArray
 from .inputs import (
     BoolArray,
     FloatArray,
-    answer_leaves_or_nodes,
     are_probabilities,
     check_length,
+    check_truth,
     check_weight,
-    label_nodes,
     leaf_probabilities,
     mean_or_nan,
     nan_with_warning,
+    predicted_nodes,
 )
 
 _NO_LABEL = "no labelled sample"
-_NO_MISTAKE = "no answer that contradicts its label"
+_NO_MISTAKE = "no prediction that contradicts its label"
 
 
 class _Pairs(NamedTuple):
     truth: IntArray
-    answers: IntArray
-    meeting: IntArray  # lowest common ancestor
+    predicted: IntArray
+    common: IntArray  # their lowest common ancestor
     weight: FloatArray
 
     @property
     def mistaken(self) -> BoolArray:
-        return (self.meeting != self.truth) & (self.meeting != self.answers)
+        return (self.common != self.truth) & (self.common != self.predicted)
 
 
 def first_error_depth(
@@ -52,15 +52,15 @@ def first_error_depth(
 ) -> float:
     """Compute the mean depth of the first wrong decision, over the mistakes.
 
-    The root's decision has depth 0; the deeper the first error, the more of the path was right.
+    The root's decision has depth 0. The deeper the first error, the more of the path is right.
 
     Parameters
     ----------
     y_true : sequence of labels of shape (n_samples,)
         True labels, leaves or ancestors.
     y_pred : sequence of labels of shape (n_samples,) or array of shape (n_samples, n_leaves)
-        Answers: labels, of which one that stops early on the true path is no mistake; or leaf
-        probabilities, of which the largest is taken.
+        Predicted labels, or leaf probabilities, of which the largest is taken. A label that
+        stops early on the true path is no mistake.
     taxonomy : Taxonomy
         The tree.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -83,7 +83,7 @@ def first_error_depth(
     """
     pairs = _pairs(y_true, y_pred, taxonomy, sample_weight, classes)
     weight = pairs.weight * pairs.mistaken
-    return mean_or_nan(taxonomy.depths[pairs.meeting], weight, _NO_MISTAKE)
+    return mean_or_nan(taxonomy.depths[pairs.common], weight, _NO_MISTAKE)
 
 
 def kept_ancestor(
@@ -95,7 +95,7 @@ def kept_ancestor(
     sample_weight: npt.ArrayLike | None = None,
     classes: Any = None,
 ) -> float:
-    """Compute the share of the mistakes whose node of a level is still right.
+    """Compute the fraction of mistakes whose node of a level is still right.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def kept_ancestor(
 
     Returns
     -------
-    share : float
+    kept : float
         NaN, with a warning, if there is no mistake.
 
     Examples
@@ -120,7 +120,7 @@ def kept_ancestor(
     depth = taxonomy.level_index(level)
     pairs = _pairs(y_true, y_pred, taxonomy, sample_weight, classes)
     truth = taxonomy.climb_to_depth(pairs.truth, depth)
-    kept = truth == taxonomy.climb_to_depth(pairs.answers, depth)
+    kept = truth == taxonomy.climb_to_depth(pairs.predicted, depth)
     weight = pairs.weight * (pairs.mistaken & (truth >= 0))
     return mean_or_nan(kept, weight, f"{_NO_MISTAKE} on or below the level")
 
@@ -133,11 +133,11 @@ def mistake_severity(
     sample_weight: npt.ArrayLike | None = None,
     classes: Any = None,
 ) -> float:
-    """Compute the mean height of the lowest common ancestor of label and answer, over mistakes.
+    """Compute the mean height of the common ancestor of label and prediction, over the mistakes.
 
-    The height of a node is the number of edges of the longest way down to a leaf. See
-    [1]_, which also shows why to read it beside :func:`hierarchical_distance`: a worse model
-    that makes many small mistakes has the lower severity.
+    It is the height of their lowest common ancestor, and the height of a node is the number of
+    edges on the longest path down to a leaf. Read it beside :func:`hierarchical_distance`: a
+    worse model that makes many small mistakes has a lower severity [1]_.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def mistake_severity(
     """
     pairs = _pairs(y_true, y_pred, taxonomy, sample_weight, classes)
     weight = pairs.weight * pairs.mistaken
-    return mean_or_nan(taxonomy.heights[pairs.meeting], weight, _NO_MISTAKE)
+    return mean_or_nan(taxonomy.heights[pairs.common], weight, _NO_MISTAKE)
 
 
 def hierarchical_distance(
@@ -174,10 +174,10 @@ def hierarchical_distance(
     sample_weight: npt.ArrayLike | None = None,
     classes: Any = None,
 ) -> float:
-    """Compute the mean height of the lowest common ancestor of label and answer.
+    """Compute the mean height of the lowest common ancestor of label and prediction.
 
-    An answer at or below the label costs 0; one that stops early on the true path costs its own
-    height, so that hedging is cheaper than a mistake but not free.
+    A prediction at or below the label costs 0. One that stops early on the true path costs its
+    own height, so hedging is cheaper than a mistake but not free.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def hierarchical_distance(
     1.0
     """
     pairs = _pairs(y_true, y_pred, taxonomy, sample_weight, classes)
-    height = np.where(pairs.meeting == pairs.truth, 0, taxonomy.heights[pairs.meeting])
+    height = np.where(pairs.common == pairs.truth, 0, taxonomy.heights[pairs.common])
     return mean_or_nan(height, pairs.weight, _NO_LABEL)
 
 
@@ -222,7 +222,7 @@ def top_k_hierarchical_distance(
     taxonomy : Taxonomy
         The tree.
     k : int, default=5
-        How many leaves; of equally likely ones the first in the order of ``classes_`` are taken.
+        Number of leaves. Among equally likely ones the first in ``classes_`` are taken.
     sample_weight : array-like of shape (n_samples,), default=None
         Weight of each sample; None weighs all the same.
     classes : sequence of labels, default=None
@@ -246,15 +246,13 @@ def top_k_hierarchical_distance(
         raise ValueError(
             f"k must be an integer between 1 and the {taxonomy.n_leaves} leaves, got {k!r}."
         )
-    truth = label_nodes(y_true, taxonomy)
     leaves = leaf_probabilities(y_proba, taxonomy, classes)
-    check_length(truth, leaves)
-    weight = check_weight(sample_weight, truth.size) * _is_labelled(truth, taxonomy)
+    truth, weight = check_truth(y_true, leaves, taxonomy, sample_weight)
     best = np.argsort(-leaves[:, taxonomy.leaf_order], axis=1, kind="stable")[:, :k]
-    answers = taxonomy.leaf_nodes[taxonomy.leaf_order[best]]
-    meeting = taxonomy.lowest_common_ancestor(truth[:, None], answers)
-    height = np.where(meeting == truth[:, None], 0, taxonomy.heights[meeting])
-    return mean_or_nan(height.mean(axis=1), weight, _NO_LABEL)
+    predicted = taxonomy.leaf_nodes[taxonomy.leaf_order[best]]
+    common = taxonomy.lowest_common_ancestor(truth[:, None], predicted)
+    height = np.where(common == truth[:, None], 0, taxonomy.heights[common])
+    return mean_or_nan(height.mean(axis=1), weight * _is_labelled(truth, taxonomy), _NO_LABEL)
 
 
 def hierarchical_precision(
@@ -265,10 +263,10 @@ def hierarchical_precision(
     sample_weight: npt.ArrayLike | None = None,
     classes: Any = None,
 ) -> float:
-    """Compute the share of the answers' nodes that are right, micro-averaged.
+    """Compute the fraction of predicted nodes that are right, micro-averaged.
 
-    Label and answer stand for themselves and their ancestors without the root. Nodes of an answer
-    below an ancestor label are not among the label's and so count as wrong: on coarse labels
+    Labels and predictions stand for themselves and their ancestors without the root. Predicted
+    nodes below an ancestor label are not among the label's and count as wrong: on coarse labels
     read :func:`level_accuracy` instead.
 
     Parameters
@@ -279,7 +277,7 @@ def hierarchical_precision(
     Returns
     -------
     precision : float
-        NaN, with a warning, if all answers are the root.
+        NaN, with a warning, if all predictions are the root.
 
     Examples
     --------
@@ -289,8 +287,8 @@ def hierarchical_precision(
     >>> hierarchical_precision(["lynx", "fox"], ["puma", "fox"], tree)
     0.75
     """
-    shared, _, answered = _ancestor_counts(y_true, y_pred, taxonomy, sample_weight, classes)
-    return shared / answered if answered > 0 else nan_with_warning("no answer below the root")
+    common, _, predicted = _ancestor_counts(y_true, y_pred, taxonomy, sample_weight, classes)
+    return common / predicted if predicted > 0 else nan_with_warning("no prediction below the root")
 
 
 def hierarchical_recall(
@@ -301,7 +299,7 @@ def hierarchical_recall(
     sample_weight: npt.ArrayLike | None = None,
     classes: Any = None,
 ) -> float:
-    """Compute the share of the labels' nodes that the answers give, micro-averaged.
+    """Compute the fraction of the labels' nodes that are predicted, micro-averaged.
 
     Parameters
     ----------
@@ -321,8 +319,8 @@ def hierarchical_recall(
     >>> hierarchical_recall(["lynx", "fox"], ["cat", "fox"], tree)
     0.75
     """
-    shared, labelled, _ = _ancestor_counts(y_true, y_pred, taxonomy, sample_weight, classes)
-    return shared / labelled if labelled > 0 else nan_with_warning(_NO_LABEL)
+    common, labelled, _ = _ancestor_counts(y_true, y_pred, taxonomy, sample_weight, classes)
+    return common / labelled if labelled > 0 else nan_with_warning(_NO_LABEL)
 
 
 def hierarchical_fscore(
@@ -353,9 +351,9 @@ def hierarchical_fscore(
     >>> round(hierarchical_fscore(["lynx", "fox"], ["cat", "fox"], tree), 4)
     0.8571
     """
-    shared, labelled, answered = _ancestor_counts(y_true, y_pred, taxonomy, sample_weight, classes)
+    common, labelled, predicted = _ancestor_counts(y_true, y_pred, taxonomy, sample_weight, classes)
     # 2PR / (P + R) with the common factor cancelled, which also holds where P is undefined.
-    return 2 * shared / (labelled + answered) if labelled > 0 else nan_with_warning(_NO_LABEL)
+    return 2 * common / (labelled + predicted) if labelled > 0 else nan_with_warning(_NO_LABEL)
 
 
 def _is_labelled(truth: IntArray, tree: Taxonomy) -> BoolArray:
@@ -363,26 +361,24 @@ def _is_labelled(truth: IntArray, tree: Taxonomy) -> BoolArray:
 
 
 def _pairs(y_true: Any, y_pred: Any, tree: Taxonomy, sample_weight: Any, classes: Any) -> _Pairs:
-    truth = label_nodes(y_true, tree)
-    answers = answer_leaves_or_nodes(y_pred, tree, classes)
-    check_length(truth, answers)
-    weight = check_weight(sample_weight, truth.size) * _is_labelled(truth, tree)
-    return _Pairs(truth, answers, tree.lowest_common_ancestor(truth, answers), weight)
+    predicted = predicted_nodes(y_pred, tree, classes)
+    truth, weight = check_truth(y_true, predicted, tree, sample_weight)
+    common = tree.lowest_common_ancestor(truth, predicted)
+    return _Pairs(truth, predicted, common, weight * _is_labelled(truth, tree))
 
 
 def _ancestor_counts(
     y_true: Any, y_pred: Any, tree: Taxonomy, sample_weight: Any, classes: Any
 ) -> tuple[float, float, float]:
-    """Count the nodes below the root of label and answer together, of labels, of answers."""
+    """Count nodes below the root: common to label and prediction, of labels, of predictions."""
     # Sets of nodes, so here a pass-through node and its child are two.
     truth = tree.resolve(y_true)
     if are_probabilities(y_pred):
-        answers = answer_leaves_or_nodes(y_pred, tree, classes)
+        predicted = predicted_nodes(y_pred, tree, classes)
     else:
-        answers = tree.resolve(y_pred)
-    check_length(truth, answers)
+        predicted = tree.resolve(y_pred)
+    check_length(truth, predicted)
     weight = check_weight(sample_weight, truth.size) * _is_labelled(truth, tree)
-    depths = tree.depths
-    meeting = tree.lowest_common_ancestor(truth, answers)
-    shared, labelled, answered = depths[meeting], depths[truth], depths[answers]
-    return float(shared @ weight), float(labelled @ weight), float(answered @ weight)
+    common = tree.lowest_common_ancestor(truth, predicted)
+    counts = [float(tree.depths[nodes] @ weight) for nodes in (common, truth, predicted)]
+    return counts[0], counts[1], counts[2]

@@ -1,4 +1,4 @@
-"""The metrics as scikit-learn scorers: for cross-validation and model selection."""
+"""The metrics as scikit-learn scorers, for cross-validation and model selection."""
 
 from .level_scorers import (
     HierarchicalScorers,

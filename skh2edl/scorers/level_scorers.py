@@ -1,4 +1,4 @@
-"""The metrics as scikit-learn scorers: for cross-validation and model selection."""
+"""The metrics as scikit-learn scorers, for cross-validation and model selection."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from .. import metrics
 from ..metrics.report import level_title
 from ..taxonomy.taxonomy import Taxonomy
 
-Respond = Callable[[str], Any]
+_Predict = Callable[[str], Any]
 
 
 class _Rule(NamedTuple):
     metric: Callable[..., float]
     sign: int
-    response: str  # "answers": predict_proba where there is one, else predict
+    response: str  # "either": predict_proba where there is one, else predict
 
 
 _OF_LEVELS = {
-    "accuracy": _Rule(metrics.level_accuracy, 1, "answers"),
-    "balanced_accuracy": _Rule(metrics.level_balanced_accuracy, 1, "answers"),
+    "accuracy": _Rule(metrics.level_accuracy, 1, "either"),
+    "balanced_accuracy": _Rule(metrics.level_balanced_accuracy, 1, "either"),
     "neg_nll": _Rule(metrics.level_nll, -1, "predict_proba"),
     "neg_brier": _Rule(metrics.level_brier, -1, "predict_proba"),
     "neg_ece": _Rule(metrics.level_ece, -1, "predict_proba"),
@@ -53,27 +54,27 @@ _OF_THE_TREE = {
 
 
 class _TakesSampleWeight:
-    """The part of scikit-learn's metadata routing that concerns a scorer."""
+    """Request sample weights from scikit-learn's metadata routing."""
 
     def set_score_request(self, *, sample_weight: bool | str | None) -> Any:
-        """Ask scikit-learn's metadata routing for sample weights.
+        """Request sample weights from scikit-learn's metadata routing.
 
         Parameters
         ----------
         sample_weight : bool, str or None
-            True passes `sample_weight` on, False leaves it out, a string is the name under
-            which it is given, None makes giving it an error.
+            True passes `sample_weight` to the metric, False ignores it, a string is the name
+            under which it is given, None raises an error if it is given.
 
         Returns
         -------
         self
         """
-        # The name under which sklearn.base.clone carries requests over.
+        # sklearn.base.clone copies the attribute of this name.
         self._metadata_request = self._request(sample_weight)
         return self
 
     def get_metadata_routing(self) -> MetadataRequest:
-        """Return what this scorer asks of scikit-learn's metadata routing."""
+        """Return the request of this scorer."""
         return getattr(self, "_metadata_request", None) or self._request(None)
 
     def _request(self, sample_weight: bool | str | None) -> MetadataRequest:
@@ -88,8 +89,8 @@ class _TakesSampleWeight:
 class TreeScorer(_TakesSampleWeight, BaseEstimator):
     """A metric on a taxonomy as a scikit-learn scorer; greater is better.
 
-    Made by :func:`make_level_scorer` and :func:`make_tree_scorer`. It is called as
-    ``scorer(estimator, X, y, sample_weight=None)``, can be cloned and pickled.
+    Made by :func:`make_level_scorer` and :func:`make_tree_scorer`. Call it as
+    ``scorer(estimator, X, y, sample_weight=None)``. It can be cloned and pickled.
 
     Parameters
     ----------
@@ -100,8 +101,8 @@ class TreeScorer(_TakesSampleWeight, BaseEstimator):
     level : str or int, default=None
         The level; None for a metric of the whole tree.
     response_method : {"predict", "predict_proba"}, default=None
-        What a metric that takes answers of either kind reads; None takes ``predict_proba`` for
-        the accuracies where the estimator has it, ``predict`` otherwise.
+        What metrics that accept labels and probabilities read. None takes ``predict_proba`` for
+        the accuracies if the estimator has it, and ``predict`` otherwise.
     options : dict, default=None
         More arguments of the metric, such as ``{"n_bins": 10}``.
 
@@ -150,36 +151,41 @@ class TreeScorer(_TakesSampleWeight, BaseEstimator):
         score : float
             NaN, with a warning, where there is nothing to score.
         """
-        return self._score(estimator, _ask(estimator, X), y, sample_weight)
+        return self._score(estimator, _predict_once(estimator, X), y, sample_weight)
 
-    def _score(self, estimator: Any, respond: Respond, y: Any, sample_weight: Any) -> float:
-        rule = _rule(self.metric, of_level=self.level is not None)
+    def _score(self, estimator: Any, predict: _Predict, y: Any, sample_weight: Any) -> float:
+        rules = _OF_THE_TREE if self.level is None else {**_OF_LEVELS, **_OF_OPINIONS}
+        rule = rules[_full_name(self.metric, rules)]
         response = _choose_response(rule, self.response_method, estimator)
-        answers = respond(response)
+        predictions = predict(response)
         options = dict(self.options or {})
         level = () if self.level is None else (self.level,)
         if rule.response == "predict_hyper_opinion":
-            _check_same_tree(answers.taxonomy, self.taxonomy)
-            arguments: tuple[Any, ...] = (y, answers, *level)
+            # Leaf probabilities can be mapped to another tree, an opinion cannot.
+            if predictions.taxonomy != self.taxonomy:
+                raise ValueError(
+                    f"The opinions are on {predictions.taxonomy!r}, which differs from the "
+                    f"scorer's {self.taxonomy!r}. Make the scorer with the taxonomy of the "
+                    "estimator."
+                )
+            arguments: tuple[Any, ...] = (y, predictions, *level)
         elif rule.metric is metrics.path_consistency:
-            arguments = (answers, self.taxonomy)
-        elif rule.metric is metrics.top_k_hierarchical_distance:
-            # The usual five, or as many as there are.
-            k = options.pop("k", min(5, self.taxonomy.n_leaves))
-            arguments = (y, answers, self.taxonomy, k)
+            arguments = (predictions, self.taxonomy)
         else:
-            arguments = (y, answers, self.taxonomy, *level)
+            arguments = (y, predictions, self.taxonomy, *level)
+        if rule.metric is metrics.top_k_hierarchical_distance:
+            options.setdefault("k", min(5, self.taxonomy.n_leaves))
         if response == "predict_proba":
             options["classes"] = estimator.classes_
         return rule.sign * rule.metric(*arguments, sample_weight=sample_weight, **options)
 
 
 class HierarchicalScorers(_TakesSampleWeight, dict[str, TreeScorer]):
-    """Scorers by name, which can also be called together.
+    """A dict of scorers that can also be called as one scorer.
 
-    Made by :func:`hierarchical_scorers`. As a dict of scorers it goes wherever scikit-learn takes
-    several; called with an estimator it returns a dict of scores, for which the estimator
-    predicts only once.
+    Made by :func:`hierarchical_scorers`. scikit-learn accepts it wherever it accepts several
+    scorers. Called with an estimator it returns a dict of scores, and the estimator predicts
+    only once.
 
     Examples
     --------
@@ -205,14 +211,14 @@ class HierarchicalScorers(_TakesSampleWeight, dict[str, TreeScorer]):
         scores : dict
             Score by name.
         """
-        respond = _ask(estimator, X)
+        predict = _predict_once(estimator, X)
         return {
-            name: scorer._score(estimator, respond, y, sample_weight)
+            name: scorer._score(estimator, predict, y, sample_weight)
             for name, scorer in self.items()
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The plain form: scorers first, then what was set on the collection itself.
+        # The scorers, then the attributes of the collection itself.
         return type(self), (dict(self),), self.__dict__ or None
 
 
@@ -226,10 +232,10 @@ def make_level_scorer(
 ) -> TreeScorer:
     """Make a scikit-learn scorer from a metric of one level.
 
-    It works for any classifier whose ``classes_`` are labels of the taxonomy: columns of
-    ``predict_proba`` are found by name, leaves that were not in the training data have
-    probability 0, and the probability of an ancestor that was learnt as a class is spread evenly
-    over its leaves. Labels to score against may be ancestors.
+    It works for any classifier whose ``classes_`` are labels of the taxonomy. Columns of
+    ``predict_proba`` are matched by name: leaves that are not in the training data have
+    probability 0, and the probability of a class that is an ancestor is spread evenly over its
+    leaves. The true labels may be ancestors, too.
 
     Parameters
     ----------
@@ -237,16 +243,16 @@ def make_level_scorer(
         "accuracy", "balanced_accuracy", "neg_nll", "neg_brier", "neg_ece", "neg_adaptive_ece",
         "neg_risk_coverage_area", "oracle_descent", "kept_ancestor", or for estimators with
         ``predict_hyper_opinion`` "nonspecificity_auroc" and "vacuity_auroc". Losses are negated,
-        so greater is better; their names are understood without ``neg_``, too.
+        so greater is better; their names may be given without ``neg_``.
     level : str or int
         Name or depth of the level, "leaf" for the deepest.
     taxonomy : Taxonomy
         The tree.
     response_method : {"predict", "predict_proba"}, default=None
-        What the accuracies and "kept_ancestor" read. None takes ``predict_proba`` for the
-        accuracies, so that leaf probabilities are added up to the level before the largest is
-        taken, and ``predict`` where there is none. Choose "predict" to judge the labels of an
-        estimator that hedges or weighs costs.
+        What the accuracies and "kept_ancestor" read. None takes ``predict`` for
+        "kept_ancestor". For the accuracies None takes ``predict_proba`` if the estimator has it:
+        leaf probabilities are summed to the level before the largest is taken. Choose "predict"
+        to score the labels of an estimator that hedges or minimises costs.
     **options
         More arguments of the metric, such as ``n_bins``.
 
@@ -286,12 +292,12 @@ def make_tree_scorer(
         "path_consistency", "first_error_depth", "neg_mistake_severity",
         "neg_hierarchical_distance", "neg_top_k_hierarchical_distance",
         "hierarchical_precision", "hierarchical_recall", "hierarchical_fscore" or
-        "operating_area". Losses are negated, so greater is better; their names are understood
-        without ``neg_``, too.
+        "operating_area". Losses are negated, so greater is better; their names may be given
+        without ``neg_``.
     taxonomy : Taxonomy
         The tree.
     response_method : {"predict", "predict_proba"}, default=None
-        What a metric of answers reads; None takes ``predict``.
+        What metrics that accept labels and probabilities read; None takes ``predict``.
     **options
         More arguments of the metric, such as ``k``.
 
@@ -319,7 +325,7 @@ def make_tree_scorer(
 def hierarchical_scorers(
     taxonomy: Taxonomy, *, opinions: bool = False, response_method: str | None = None
 ) -> HierarchicalScorers:
-    """Make all scorers for a taxonomy: each metric at each level, and those of the whole tree.
+    """Make scorers for all metrics, at each level and of the whole tree.
 
     Parameters
     ----------
@@ -333,10 +339,10 @@ def hierarchical_scorers(
     Returns
     -------
     scorers : HierarchicalScorers
-        A dict of scorers by name: ``balanced_accuracy_family`` for a level named family,
-        ``..._level_1``, ... and ``..._leaf`` where levels have no names, the metric alone for
-        the whole tree. Give it as `scoring` to ``cross_validate``, or with ``refit=name`` to
-        ``GridSearchCV``.
+        A dict of scorers. Their names end in the level, as in ``balanced_accuracy_family``;
+        levels without names are ``level_1``, ... and ``leaf``. Scorers of the whole tree have
+        the name of the metric. Pass it as `scoring` to ``cross_validate``, or with
+        ``refit=name`` to ``GridSearchCV``.
 
     Examples
     --------
@@ -372,35 +378,43 @@ def hierarchical_scorers(
     return scorers
 
 
-def _ask(estimator: Any, X: Any) -> Respond:
-    """Return a function that calls a method of the estimator on X, once."""
+def _predict_once(estimator: Any, X: Any) -> _Predict:
+    """Return a function that calls a method of the estimator on X, each method once."""
     known: dict[str, Any] = {}
 
-    def respond(method: str) -> Any:
+    def predict(method: str) -> Any:
         if method not in known:
             known[method] = method_of(estimator, method)(X)
         return known[method]
 
-    return respond
+    return predict
 
 
 def method_of(estimator: Any, name: str) -> Any:
-    """Return a method of an estimator, or of the last step of a Pipeline; None if it has none."""
-    # A Pipeline passes predict_proba on, but not what only our classifiers have.
-    steps = getattr(estimator, "steps", None)
-    if steps and not hasattr(estimator, name) and hasattr(steps[-1][1], name):
-        return lambda X: getattr(steps[-1][1], name)(estimator[:-1].transform(X))
-    return getattr(estimator, name, None)
+    """Return a prediction method of a fitted estimator, or None.
+
+    scikit-learn's wrappers forward only the methods that scikit-learn knows. Others are looked up
+    inside a Pipeline, a search and a FrozenEstimator.
+    """
+    if hasattr(estimator, name):
+        return getattr(estimator, name)
+    inside = estimator.estimator if isinstance(estimator, FrozenEstimator) else estimator
+    if hasattr(inside, "best_estimator_"):
+        return method_of(inside.best_estimator_, name)
+    steps = getattr(inside, "steps", [])
+    last = method_of(steps[-1][1], name) if steps else None
+    if last is None or len(steps) == 1:
+        return last
+    return lambda X: last(inside[:-1].transform(X))
 
 
 def _choose_response(rule: _Rule, response_method: str | None, estimator: Any) -> str:
     """Return the method of the estimator that gives what a metric reads."""
     chosen = rule.response
-    if chosen in ("answers", "predict"):
-        if response_method is not None:
-            chosen = response_method
-        elif chosen == "answers":
-            chosen = "predict_proba" if hasattr(estimator, "predict_proba") else "predict"
+    if chosen in ("either", "predict") and response_method is not None:
+        chosen = response_method
+    elif chosen == "either":
+        chosen = "predict_proba" if hasattr(estimator, "predict_proba") else "predict"
     if method_of(estimator, chosen) is None:
         raise AttributeError(
             f"{rule.metric.__name__} needs {chosen}, which {type(estimator).__name__} does not "
@@ -415,20 +429,6 @@ def _full_name(metric: str, rules: dict[str, _Rule]) -> str:
         if name in rules:
             return name
     raise ValueError(f"There is no such metric as {metric!r}. Choose one of {sorted(rules)}.")
-
-
-def _rule(metric: str, *, of_level: bool) -> _Rule:
-    rules = {**_OF_LEVELS, **_OF_OPINIONS} if of_level else _OF_THE_TREE
-    return rules[_full_name(metric, rules)]
-
-
-def _check_same_tree(of_opinions: Taxonomy, of_scorer: Taxonomy) -> None:
-    # An opinion cannot be carried over to another tree, as leaf probabilities can.
-    if of_opinions != of_scorer:
-        raise ValueError(
-            f"The opinions are on {of_opinions!r}, which differs from the scorer's {of_scorer!r}. "
-            "Make the scorer with the taxonomy of the estimator."
-        )
 
 
 def _check_response_method(response_method: str | None) -> None:

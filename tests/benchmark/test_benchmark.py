@@ -1,4 +1,4 @@
-"""The benchmark: what an experiment is, what a record holds, and what survives a failure."""
+"""Experiments, the records they write, and what happens after a failure."""
 
 import json
 import signal
@@ -97,7 +97,7 @@ def test_what_cannot_be_recorded_is_refused():
     [frozen_protocol("zoo", "plain"), finetuned_protocol("zoo", "test_resnet")],
     ids=["frozen", "finetuned"],
 )
-def test_a_protocol_gives_every_method_the_same_chances(runs):
+def test_a_protocol_gives_every_method_the_same_grid_and_images(runs):
     assert len({run.name for run in runs}) == len(runs)
     assert set(METHODS) <= {run.method for run in runs}
     fair = [run for run in runs if run.method != "H2EDL, nothing chosen"]
@@ -105,7 +105,7 @@ def test_a_protocol_gives_every_method_the_same_chances(runs):
     for fraction in (0.25, 0.5, 0.75):
         rows = [run for run in runs if run.coarse_fraction == fraction]
         assert sorted(run.method for run in rows) == sorted([*COARSENED] * 3)
-    # Without coarse labels the three readings of them would be the same fit three times.
+    # Without coarse labels the three treatments of them would be the same fit three times.
     whole = {(run.method, run.seed) for run in runs if not run.coarse_fraction}
     assert not {"Flat-CE, soft", "Flat-CE, drop"} & {method for method, _ in whole}
 
@@ -113,7 +113,7 @@ def test_a_protocol_gives_every_method_the_same_chances(runs):
 # What a record holds --------------------------------------------------------------------------
 
 
-def test_a_record_scores_what_scikit_learn_fits_on_the_same_rows(data, features, tmp_path):
+def test_a_record_scores_what_scikit_learn_fits_on_the_same_samples(data, features, tmp_path):
     # Our objective is sum loss + l2 d / 2 |w|²; scikit-learn's is sum loss + 1 / (2 C) |w|².
     l2 = 0.01
     plain = experiment(parameters={"l2": l2, "tol": 1e-7})
@@ -125,16 +125,16 @@ def test_a_record_scores_what_scikit_learn_fits_on_the_same_rows(data, features,
     theirs = LogisticRegression(C=1 / (l2 * features.shape[1]), tol=1e-9, max_iter=5000)
     theirs.fit((features[train] - mean) / scale, data.labels[train])
     proba = theirs.predict_proba((features[test] - mean) / scale)
-    answers = theirs.classes_[proba.argmax(axis=1)]
+    predicted = theirs.classes_[proba.argmax(axis=1)]
     # The level has no name in this tree.
     leaf = record["test"]["leaf"]
-    assert leaf["accuracy"] == accuracy_score(data.labels[test], answers)
-    assert leaf["balanced_accuracy"] == balanced_accuracy_score(data.labels[test], answers)
+    assert leaf["accuracy"] == accuracy_score(data.labels[test], predicted)
+    assert leaf["balanced_accuracy"] == balanced_accuracy_score(data.labels[test], predicted)
     assert leaf["nll"] == pytest.approx(log_loss(data.labels[test], proba), abs=1e-4)
     assert record["n_images"] == {"train": 150, "val": 50, "test": 100}
 
 
-def test_a_record_says_how_it_came_about(data, features, tmp_path):
+def test_a_record_holds_settings_scores_timings_and_versions(data, features, tmp_path):
     run([experiment("H2EDL", "H2EDLClassifier", seed=3)], data, features, tmp_path)
     (record,) = read_records(tmp_path)
     assert Experiment.from_dict(record["experiment"]).seed == 3
@@ -150,7 +150,7 @@ def test_a_record_says_how_it_came_about(data, features, tmp_path):
     )
 
 
-def test_validation_chooses_the_penalty_and_the_test_images_have_no_say(data, features, tmp_path):
+def test_the_penalty_is_chosen_on_validation_and_not_on_test_images(data, features, tmp_path):
     grid = [{"l2": 10.0}, {"l2": 0.01}, {"l2": 1.0}]
     run([experiment(grid=grid)], data, features, tmp_path / "a")
     # The same with other test images: whatever they are, the choice stays.
@@ -186,10 +186,10 @@ def test_coarse_labels_reach_the_classifier(data, features, tmp_path):
     dropped = experiment("drop", parameters={"partial_labels": "drop"}, coarse_fraction=0.6)
     kept = np.flatnonzero(train)[np.isin(y, TREE.leaves)]
     rest = np.flatnonzero(~train)
-    rows = np.concatenate([kept, rest])
-    small = data.select(rows)
+    positions = np.concatenate([kept, rest])
+    small = data.select(positions)
     (with_coarse,) = run([dropped], data, features, tmp_path / "a")
-    (without,) = run([experiment()], small, features[rows], tmp_path / "b")
+    (without,) = run([experiment()], small, features[positions], tmp_path / "b")
     nll = [json.loads(p.read_text())["test"]["leaf"]["nll"] for p in (with_coarse, without)]
     assert nll[0] == pytest.approx(nll[1], rel=1e-3)
 
@@ -221,7 +221,7 @@ def test_weights_in_a_file_are_named_by_the_experiment_and_placed_by_the_machine
         run_experiments(runs, data, tmp_path, verbose=0)
 
 
-# What survives --------------------------------------------------------------------------------
+# Failures -----------------------------------------------------------------------------------
 
 
 def test_a_record_is_never_written_twice(tmp_path):
@@ -308,6 +308,7 @@ def test_a_file_that_is_no_record_is_named(tmp_path):
         read_records(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_processes_and_dask_write_the_same_figures(data, features, tmp_path):
     distributed = pytest.importorskip("distributed")
     runs = [experiment(parameters={"max_iter": 30, "tol": 0.01}, seed=seed, train_share=0.9)
@@ -365,6 +366,7 @@ run_experiments(runs, data, folder, features={"pixels": pixels}, verbose=0)
 """
 
 
+@pytest.mark.slow
 def test_a_grid_killed_in_the_middle_loses_nothing_and_does_nothing_twice(tmp_path):
     records, log, script = tmp_path / "records", tmp_path / "fitted", tmp_path / "grid.py"
     records.mkdir()

@@ -1,4 +1,4 @@
-"""Which candidates are fitted, and which of them the validation images choose."""
+"""Which candidates are fitted, and which one is chosen."""
 
 import numpy as np
 import pytest
@@ -42,13 +42,13 @@ def test_a_grid_that_holds_both_choices_is_fitted_as_it_is():
         (1e-4, 1e-2, [1e-1, 1e-2, 1e-3, 1e-4, 1e-5]),
         (1e-2, 1.0, [10.0, 1.0, 1e-1, 1e-2, 1e-3]),
         (1e-4, 1.0, [10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5]),
-        # An end that is the best of all gets one more beyond it to show so.
+        # If the best is at an end, one more candidate confirms it.
         (1e-3, 1e-2, [1e-1, 1e-2, 1e-3, 1e-4]),
-        # Not for ever.
+        # At most three more.
         (1e-9, 1e-2, [1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6]),
     ],
 )
-def test_a_grid_goes_on_beyond_an_end_that_is_chosen(plain, calibrated, expected):
+def test_a_grid_is_extended_beyond_an_end_that_is_chosen(plain, calibrated, expected):
     candidates, _ = grid_search(DECADES, valley(plain), valley(calibrated))
     assert values(candidates) == expected
     for score, at in (("nll", plain), ("nll_calibrated", calibrated)):
@@ -56,7 +56,7 @@ def test_a_grid_goes_on_beyond_an_end_that_is_chosen(plain, calibrated, expected
         chosen = best(candidates, score)
         assert chosen.summary["parameters"] == {"l2": nearest}
         assert chosen.fitted == "fitted"
-    # The others may be whole networks.
+    # Only the chosen models are kept: they may be whole networks.
     assert sum(candidate.fitted is not None for candidate in candidates) <= 2
 
 
@@ -71,6 +71,6 @@ def test_a_grid_goes_on_beyond_an_end_that_is_chosen(plain, calibrated, expected
         [{"l2": 0.1, "tol": 1.0}, {"l2": 0.01, "tol": 1.0}, {"l2": 0.001, "tol": 1.0}],
     ],
 )
-def test_a_grid_without_one_step_ends_where_it_ends(grid):
+def test_a_grid_that_is_not_geometric_is_not_extended(grid):
     _, fitted = grid_search(grid, lambda l2: 0.0, lambda l2: 0.0)
     assert fitted == (grid or [{}])

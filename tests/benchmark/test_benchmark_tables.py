@@ -21,7 +21,7 @@ def table(rows, columns=(NLL,), headings=("method",)):
 
 
 def row(name, *values, reference=None, **text):
-    return Row((name,), {"nll": dict(enumerate(values))}, reference, text or None)
+    return Row((name,), {"nll": dict(enumerate(values))}, reference, text)
 
 
 def record(method, seed, nll, *, dataset="zoo", features="plain", epochs=None, budget=1,
@@ -45,10 +45,10 @@ def record(method, seed, nll, *, dataset="zoo", features="plain", epochs=None, b
         }  # fmt: skip
         return {**levels, "tree": tree}
 
-    doubt = {"confidence": 0.2, "confidence_error_auroc": 0.8}
+    uncertainty = {"confidence": 0.2, "confidence_error_auroc": 0.8}
     blocks = {"test": report(nll, top), "test_calibrated": report(nll - 0.1, top)}
     if evidential:
-        doubt |= {"nonspecificity": 0.1, "nonspecificity_error_auroc": 0.7}
+        uncertainty |= {"nonspecificity": 0.1, "nonspecificity_error_auroc": 0.7}
         blocks["test_temperature"] = report(nll - 0.2, top)
     return {
         "experiment": {
@@ -57,8 +57,8 @@ def record(method, seed, nll, *, dataset="zoo", features="plain", epochs=None, b
             "weights": None, "seed": seed, "train_share": 1.0, "epochs": epochs, "budget": budget,
             "coarse_fraction": fraction, "coarse_level": 1,
         },
-        "chosen": {"l2": l2}, "chosen_calibrated": {"l2": 2 * l2}, "best_epoch": 4, "doubt": doubt,
-        **blocks,
+        "chosen": {"l2": l2}, "chosen_calibrated": {"l2": 2 * l2}, "best_epoch": 4,
+        "doubt": uncertainty, **blocks,
     }  # fmt: skip
 
 
@@ -100,8 +100,8 @@ def test_the_best_mean_is_bold_and_so_is_one_that_the_digits_cannot_tell_from_it
 
 def test_the_t_test_is_paired_by_seed_and_marks_what_differs():
     ours, near, far = (1.0, 1.2, 1.1), (1.05, 1.12, 1.2), (1.51, 1.70, 1.60)
-    made = table([row("ours", *ours, reference=0), row("near", *near, reference=0),
-                  row("far", *far, reference=0)])  # fmt: skip
+    first = row("ours", *ours)
+    made = table([first, row("near", *near, reference=first), row("far", *far, reference=first)])
     for line, theirs in zip(made.rows[1:], (near, far), strict=True):
         difference = np.subtract(theirs, ours)
         statistic = difference.mean() / (difference.std(ddof=1) / np.sqrt(3))
@@ -113,14 +113,16 @@ def test_the_t_test_is_paired_by_seed_and_marks_what_differs():
 
 
 def test_equal_differences_need_no_statistic():
-    rows = [row("ours", 1.0, 2.0, reference=0), row("same", 1.0, 2.0, reference=0),
-            row("shifted", 2.0, 3.0, reference=0), row("one seed", 5.0, reference=0)]  # fmt: skip
-    made = table(rows)
-    assert [made.p_value(line, NLL) for line in rows[1:3]] == [1.0, 0.0]
-    assert np.isnan(made.p_value(rows[3], NLL))
+    ours = row("ours", 1.0, 2.0)
+    same, shifted, one_seed = (
+        row("theirs", *values, reference=ours) for values in ((1.0, 2.0), (2.0, 3.0), (5.0,))
+    )
+    assert Table.p_value(same, NLL) == 1
+    assert Table.p_value(shifted, NLL) == 0
+    assert np.isnan(Table.p_value(one_seed, NLL))
 
 
-def test_an_undefined_figure_leaves_its_seed_out():
+def test_the_seed_of_an_undefined_figure_does_not_count():
     made = table([row("a", 1.0, np.nan, 3.0), row("b", 1.0, 1.0, 1.0)])
     assert "2.00 ± 1.41 (n = 2)" in made.to_markdown()
 
@@ -136,8 +138,8 @@ def test_latex_has_no_bare_special_character():
 
 
 def test_csv_holds_means_deviations_seeds_and_p():
-    made = table([row("a, b", 1.0, 2.0, reference=0, l2="0.1, 0.2"),
-                  row("c", 3.0, 5.0, reference=0)], (NLL, Column("L2", "l2", 0)))  # fmt: skip
+    ours = row("a, b", 1.0, 2.0, l2="0.1, 0.2")
+    made = table([ours, row("c", 3.0, 5.0, reference=ours)], (NLL, Column("L2", "l2", 0)))
     header, first, second = csv.reader(io.StringIO(made.to_csv()))
     assert header == ["method", "NLL mean", "NLL std", "NLL n", "NLL p", "L2"]
     assert first == ["a, b", "1.5", "0.707107", "2", "", "0.1, 0.2"]
@@ -173,7 +175,7 @@ def test_every_table_of_the_protocol_is_made(records):
             "main",
             "levels",
             "severity",
-            "doubt",
+            "uncertainty",
             "calibration",
             "budget",
             "coarsened",
@@ -198,12 +200,20 @@ def test_the_main_table_shows_each_method_before_and_after_calibration(records):
 
 def test_the_coarsened_table_shows_the_change_at_the_level_the_labels_name(records):
     header, body = cells(make_tables(records)["zoo-plain-frozen-coarsened"].to_markdown())
-    assert header[:4] == ["method", "share", "manufacturer bAcc %", "change of it"]
+    assert header[:4] == ["method", "fraction", "manufacturer bAcc %", "change of it"]
     change = {(line[0], line[1]): line[3].rstrip("†") for line in body}
     assert change == {
         ("H2EDL", "0"): "0.00 ± 0.00", ("H2EDL", "0.75"): "-2.00 ± 0.00",
         ("Flat-CE, drop", "0"): "0.00 ± 0.00", ("Flat-CE, drop", "0.75"): "-20.00 ± 0.00",
     }  # fmt: skip
+
+
+def test_the_uncertainty_table_shows_what_the_method_states_beside_its_confidence(records):
+    header, body = cells(make_tables(records)["zoo-plain-frozen-uncertainty"].to_markdown())
+    assert header == ["method", "mean uncertainty", "AUROC of uncertainty", "AUROC of 1 - max P"]
+    plain = {line[0]: [cell.strip("*") for cell in line[1:]] for line in body}
+    assert plain["Flat-CE"] == ["", "", "0.800 ± 0.000"]
+    assert plain["H2EDL"] == ["0.100 ± 0.000", "0.700 ± 0.000", "0.800 ± 0.000"]
 
 
 def test_the_budget_table_needs_two_budgets(records):

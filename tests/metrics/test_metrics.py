@@ -46,13 +46,13 @@ def tree():
 class Case:
     """Random probabilities, true paths of which some end early, weights."""
 
-    def __init__(self, tree, seed, share_of_ancestors=0.3):
+    def __init__(self, tree, seed, ancestor_fraction=0.3):
         rng = np.random.default_rng(seed)
         self.tree = tree
         self.leaf_paths = [tree.path(label) for label in tree.sorted_leaf_labels]
         self.proba = rng.dirichlet(np.full(len(self.leaf_paths), 0.3), N_SAMPLES)
         truth = [self.leaf_paths[i] for i in rng.integers(len(self.leaf_paths), size=N_SAMPLES)]
-        cut = rng.random(N_SAMPLES) < share_of_ancestors
+        cut = rng.random(N_SAMPLES) < ancestor_fraction
         self.y_true = [
             path[: rng.integers(len(path) + 1)] if short else path
             for path, short in zip(truth, cut, strict=True)
@@ -189,7 +189,7 @@ def test_a_confidence_on_an_edge_belongs_to_the_bin_above_and_one_to_the_last():
 
 
 def test_adaptive_ece_cuts_the_sorted_samples_into_equal_parts(tree):
-    case = Case(tree, seed=1, share_of_ancestors=0)
+    case = Case(tree, seed=1, ancestor_fraction=0)
     truth, sums, _, _ = case.on_level(3)
     confidence, right = sums.max(axis=1), sums.argmax(axis=1) == truth
     parts = np.array_split(np.argsort(confidence), 16)
@@ -231,21 +231,21 @@ def test_first_error_depth_and_kept_ancestor_of_a_worked_example(tree):
         "A340-200",  # wrong at the manufacturer's decision: depth 1, keeps Airbus
         "717",  # depth 1, keeps Boeing
         "Yak",  # wrong at the root: depth 0, keeps nothing
-        "Boeing",  # depth 0: a hedged answer may be wrong, too
+        "Boeing",  # depth 0: a hedged prediction may be wrong, too
         "A319",  # below the label: not known to be wrong
         "Cessna",  # the same leaves as the label: right
     ]
     assert metrics.first_error_depth(y_true, y_pred, tree) == (2 + 1 + 1 + 0 + 0) / 5
     assert metrics.kept_ancestor(y_true, y_pred, tree, "manufacturer") == 3 / 5
     assert metrics.kept_ancestor(y_true, y_pred, tree, "family") == 1 / 5
-    # Heights of the meeting nodes: A320 1, Airbus 2, Boeing 2, root 3, root 3.
+    # Heights of the common ancestors: A320 1, Airbus 2, Boeing 2, root 3, root 3.
     assert metrics.mistake_severity(y_true, y_pred, tree) == (1 + 2 + 2 + 3 + 3) / 5
     assert metrics.hierarchical_distance(y_true, y_pred, tree) == (1 + 2 + 2 + 3 + 3) / 8
 
 
-def test_a_hedged_answer_costs_its_height_and_is_no_mistake(tree):
+def test_a_hedged_prediction_costs_its_height_and_is_no_mistake(tree):
     assert metrics.hierarchical_distance(["A318", "A318"], ["A320", "Airbus"], tree) == 1.5
-    with pytest.warns(UndefinedMetricWarning, match="no answer that contradicts its label"):
+    with pytest.warns(UndefinedMetricWarning, match="no prediction that contradicts its label"):
         assert np.isnan(metrics.mistake_severity(["A318"], ["A320"], tree))
 
 
@@ -255,16 +255,17 @@ class PathReference:
     def __init__(self, leaf_paths):
         self.leaf_paths = leaf_paths
 
-    def height_of_meeting(self, leaves):
+    def common_ancestor(self, leaves):
+        """Return the height and the depth of the lowest common ancestor."""
         common = 0
         while len({leaf[: common + 1] for leaf in leaves}) == 1 and common < min(map(len, leaves)):
             common += 1
         shared = leaves[0][:common]
         return max(len(leaf) for leaf in below(shared, self.leaf_paths)) - common, common
 
-    def judge(self, truth, answer, level):
-        true, given = below(truth, self.leaf_paths), below(answer, self.leaf_paths)
-        height, depth = self.height_of_meeting([*true, *given])
+    def judge(self, truth, prediction, level):
+        true, given = below(truth, self.leaf_paths), below(prediction, self.leaf_paths)
+        height, depth = self.common_ancestor([*true, *given])
         above_true, above_given = ({leaf[:level] for leaf in x} for x in (true, given))
         return {
             "labelled": len(true) < len(self.leaf_paths),
@@ -284,12 +285,12 @@ def labelled_trees(draw):
     paths = [()]
     for node in range(1, tree.n_nodes):
         paths.append((*paths[tree.parents[node]], tree.names[node]))
-    truth, answers = ([paths[node] for node in draw(nodes)] for _ in range(2))
+    truth, predictions = ([paths[node] for node in draw(nodes)] for _ in range(2))
     leaf_paths = [paths[tree.leaf_nodes[position]] for position in tree.leaf_order]
     seed = draw(st.integers(0, 2**32 - 1))
     proba = np.random.default_rng(seed).dirichlet(np.ones(tree.n_leaves), 20)
     weight = np.array(draw(st.lists(st.integers(0, 3), min_size=20, max_size=20)), dtype=float)
-    return tree, leaf_paths, truth, answers, proba, weight
+    return tree, leaf_paths, truth, predictions, proba, weight
 
 
 def weighted_mean(values, weight):
@@ -305,10 +306,10 @@ def agrees(computed, expected):
 
 @given(case=labelled_trees())
 def test_severity_agrees_with_loops_over_paths(case):
-    tree, leaf_paths, truth, answers, _, weight = case
+    tree, leaf_paths, truth, predictions, _, weight = case
     level = max(1, tree.n_levels - 1)
     reference = PathReference(leaf_paths)
-    judged = [reference.judge(*pair, level) for pair in zip(truth, answers, strict=True)]
+    judged = [reference.judge(*pair, level) for pair in zip(truth, predictions, strict=True)]
     labelled = [w * j["labelled"] for w, j in zip(weight, judged, strict=True)]
     mistaken = [w * j["mistake"] for w, j in zip(labelled, judged, strict=True)]
     reaching = [w * j["reaches"] for w, j in zip(mistaken, judged, strict=True)]
@@ -322,12 +323,14 @@ def test_severity_agrees_with_loops_over_paths(case):
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         for name, value in expected.items():
             more = {"level": level} if name == "kept_ancestor" else {}
-            computed = getattr(metrics, name)(truth, answers, tree, sample_weight=weight, **more)
+            computed = getattr(metrics, name)(
+                truth, predictions, tree, sample_weight=weight, **more
+            )
             assert agrees(computed, value), name
 
 
 def test_hierarchical_precision_recall_and_fscore_agree_with_hiclass(case):
-    def rows(paths):
+    def as_table(paths):
         # hiclass compares names, so each is written as a path; blank below the last.
         return np.array(
             [["/".join(p[: i + 1]) if i < len(p) else "" for i in range(3)] for p in paths]
@@ -336,7 +339,7 @@ def test_hierarchical_precision_recall_and_fscore_agree_with_hiclass(case):
     labelled = [number for number, path in enumerate(case.y_true) if path]
     y_true = [case.y_true[number] for number in labelled]
     y_pred = [case.y_pred[number] for number in labelled]
-    given = rows(y_true), rows(y_pred)
+    given = as_table(y_true), as_table(y_pred)
     assert metrics.hierarchical_precision(y_true, y_pred, case.tree) == close(precision(*given))
     assert metrics.hierarchical_recall(y_true, y_pred, case.tree) == close(recall(*given))
     assert metrics.hierarchical_fscore(y_true, y_pred, case.tree) == close(f1(*given))
@@ -422,17 +425,17 @@ def test_a_given_confidence_ranks_the_samples(tree):
     y_proba = np.eye(tree.n_leaves)
     y_true = ["Yak", *tree.sorted_leaf_labels[1:]]
     assert tree.sorted_leaf_labels[0] != "Yak"
-    doubts = np.zeros(tree.n_leaves)
-    doubts[0] = 1
-    curve = metrics.risk_coverage_curve(y_true, y_proba, tree, confidence=-doubts)
+    vacuity = np.zeros(tree.n_leaves)
+    vacuity[0] = 1
+    curve = metrics.risk_coverage_curve(y_true, y_proba, tree, confidence=-vacuity)
     np.testing.assert_allclose(curve.coverage, [10 / 11, 1])
     np.testing.assert_allclose(curve.risk, [0, 1 / 11])
     # Ten elevenths of the coverage without risk, then one eleventh at a risk of one in eleven.
-    area = metrics.risk_coverage_area(y_true, y_proba, tree, confidence=-doubts)
+    area = metrics.risk_coverage_area(y_true, y_proba, tree, confidence=-vacuity)
     assert area == close(1 / 11 * 1 / 11)
 
 
-def hedged_answer(row, leaf_paths, nodes, threshold):
+def hedged_prediction(row, leaf_paths, nodes, threshold):
     """Most informative node above the threshold, the likeliest of equals, else the root."""
     best, key = (), (-len(leaf_paths), 0.0)
     for node in nodes:
@@ -463,10 +466,10 @@ def test_the_operating_curve_agrees_with_a_search_at_each_threshold(case):
         threshold = curve.threshold[position] * (1 - 1e-9)
         accuracy, information = [], []
         for path, row, _ in counted:
-            answer = hedged_answer(row, leaf_paths, nodes, threshold)
-            true, given_ = below(path, leaf_paths), below(answer, leaf_paths)
-            meeting = reference.height_of_meeting([*true, *given_])[1]
-            shared = below(true[0][:meeting], leaf_paths)
+            prediction = hedged_prediction(row, leaf_paths, nodes, threshold)
+            true, given_ = below(path, leaf_paths), below(prediction, leaf_paths)
+            depth = reference.common_ancestor([*true, *given_])[1]
+            shared = below(true[0][:depth], leaf_paths)
             accuracy.append(bool(set(true) & set(given_)))
             gained = log_leaves - math.log(len(shared))
             information.append(gained / (log_leaves - math.log(len(true))))

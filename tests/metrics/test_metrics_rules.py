@@ -115,15 +115,15 @@ def test_pass_through_nodes_change_no_metric_that_does_not_measure_depth(case):
     tree, other, y_true, y_pred, proba = case
     assert other.n_nodes > tree.n_nodes
     for name, metric in WITHOUT_DEPTHS.items():
-        answers = y_pred if name in LABEL_METRICS else proba
-        same(metric(y_true, answers, tree), metric(y_true, answers, other))
+        predictions = y_pred if name in LABEL_METRICS else proba
+        same(metric(y_true, predictions, tree), metric(y_true, predictions, other))
 
 
-def test_a_pass_through_node_is_the_same_answer_as_its_child():
+def test_a_pass_through_node_is_the_same_prediction_as_its_child():
     tree = Taxonomy.from_paths([("Boeing", "717", "717"), ("Boeing", "737", "737-700"), ("Yak",)])
-    answers = [("Boeing", "717"), ("Boeing", "737")]
-    assert metrics.level_accuracy(["717", "737-700"], answers, tree) == 1
-    assert metrics.hierarchical_distance(["717", "737-700"], answers, tree) == 0
+    predictions = [("Boeing", "717"), ("Boeing", "737")]
+    assert metrics.level_accuracy(["717", "737-700"], predictions, tree) == 1
+    assert metrics.hierarchical_distance(["717", "737-700"], predictions, tree) == 0
 
 
 # Weights ------------------------------------------------------------------------------------------
@@ -133,11 +133,12 @@ def test_a_pass_through_node_is_the_same_answer_as_its_child():
 def test_a_weight_counts_as_so_many_samples(name, tree, case):
     y_true, y_pred, proba = case
     metric = (LABEL_METRICS | PROBABILITY_METRICS)[name]
-    answers = y_pred if name in LABEL_METRICS else proba
+    predictions = y_pred if name in LABEL_METRICS else proba
     weight = np.random.default_rng(1).integers(0, 4, y_true.size)
-    weighted = metric(y_true, answers, tree, sample_weight=weight)
-    same(weighted, metric(np.repeat(y_true, weight), np.repeat(answers, weight, axis=0), tree))
-    assert not np.allclose(weighted, metric(y_true, answers, tree))
+    weighted = metric(y_true, predictions, tree, sample_weight=weight)
+    repeated = np.repeat(y_true, weight), np.repeat(predictions, weight, axis=0)
+    same(weighted, metric(*repeated, tree))
+    assert not np.allclose(weighted, metric(y_true, predictions, tree))
 
 
 def test_path_consistency_is_weighted(tree, case):
@@ -166,7 +167,7 @@ def test_a_leaf_without_a_column_has_probability_zero(tree):
     assert metrics.level_accuracy(["puma"], y_proba, tree, 1, classes=["lynx", "fox"]) == 1
 
 
-def test_an_ancestor_with_a_column_shares_it_out_evenly(tree):
+def test_the_probability_of_an_ancestor_is_spread_evenly_over_its_leaves(tree):
     y_proba = [[0.25, 0.75]]
     classes = ["lynx", "cat"]
     same(metrics.level_nll(["puma"], y_proba, tree, classes=classes), -np.log(0.375))
@@ -194,9 +195,9 @@ def test_lists_of_lists_and_frames_are_probabilities(tree, case):
 @pytest.mark.parametrize("name", [*LABEL_METRICS, *PROBABILITY_METRICS])
 def test_nothing_to_score_is_nan_with_a_warning(name, tree):
     metric = (LABEL_METRICS | PROBABILITY_METRICS)[name]
-    answers = ["fox"] if name in LABEL_METRICS else np.full((1, tree.n_leaves), 1 / 6)
+    predictions = ["fox"] if name in LABEL_METRICS else np.full((1, tree.n_leaves), 1 / 6)
     with pytest.warns(UndefinedMetricWarning, match="undefined and set to NaN") as caught:
-        result = metric(["root"], answers, tree)
+        result = metric(["root"], predictions, tree)
     assert np.isnan(result).all()
     if metric is not top_two_distance:
         assert caught[0].filename == __file__
@@ -214,8 +215,8 @@ def test_curves_of_nothing_are_empty_with_a_warning(tree):
         assert np.isnan(metrics.path_consistency(np.empty((0, tree.n_leaves)), tree))
 
 
-def test_answers_that_are_all_the_root_have_no_precision_but_recall_zero(tree):
-    with pytest.warns(UndefinedMetricWarning, match="no answer below the root"):
+def test_predictions_that_are_all_the_root_have_no_precision_but_recall_zero(tree):
+    with pytest.warns(UndefinedMetricWarning, match="no prediction below the root"):
         assert np.isnan(metrics.hierarchical_precision(["lynx"], ["root"], tree))
     assert metrics.hierarchical_recall(["lynx"], ["root"], tree) == 0
     assert metrics.hierarchical_fscore(["lynx"], ["root"], tree) == 0
@@ -266,38 +267,37 @@ def test_bad_options_are_refused_with_the_rule(tree):
 
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_opinion_metrics_count_pairs_of_wrong_and_right_answers(tree, level):
+def test_opinion_metrics_count_pairs_of_wrong_and_right_predictions(tree, level):
     rng = np.random.default_rng(3)
     opinion = HyperOpinion.from_evidence(tree, rng.exponential(3, (80, tree.n_decisions)))
     y_true = rng.choice(tree.leaves, 80)
     nodes = tree.level(level)
     probability = np.stack([opinion.probability(node) for node in nodes], axis=1)
-    answers = [nodes[best] for best in probability.argmax(axis=1)]
-    wrong = np.array(answers) != [tree.ancestor(label, level) for label in y_true]
-    # What no node of the level is believed in, and the vacuity met on the way to the answer.
-    doubt = 1 - sum(opinion.belief(node) for node in nodes)
+    predictions = [nodes[best] for best in probability.argmax(axis=1)]
+    wrong = np.array(predictions) != [tree.ancestor(label, level) for label in y_true]
+    # Belief in no node of the level, and the vacuity on the path to the prediction.
+    stopped = 1 - sum(opinion.belief(node) for node in nodes)
     heads = {path: column for column, path in enumerate(tree.branching)}
     vacuity = []
-    for row, answer in enumerate(answers):
-        path = tree.path(answer)
+    for row, prediction in enumerate(predictions):
+        path = tree.path(prediction)
         taken = [heads[path[:end]] for end in range(len(path)) if path[:end] in heads]
         vacuity.append(np.mean([opinion.vacuity[row, head] for head in taken]))
     for metric, uncertainty in (
-        (metrics.nonspecificity_auroc, doubt),
+        (metrics.nonspecificity_auroc, stopped),
         (metrics.vacuity_auroc, np.array(vacuity)),
     ):
         pairs = uncertainty[wrong][:, None] - uncertainty[~wrong]
         expected = np.mean(np.where(pairs == 0, 0.5, pairs > 0))
         assert metric(y_true, opinion, level) == pytest.approx(expected, rel=1e-12)
-        assert metrics.error_auroc(y_true, answers, uncertainty, tree, level) == pytest.approx(
-            expected, rel=1e-12
-        )
+        computed = metrics.error_auroc(y_true, predictions, uncertainty, tree, level)
+        assert computed == pytest.approx(expected, rel=1e-12)
 
 
 def test_opinions_that_are_all_right_have_no_auroc(tree):
     opinion = HyperOpinion.from_evidence(tree, [[9, 0, 0, 9, 0, 0, 0, 0]])
     for metric in (metrics.nonspecificity_auroc, metrics.vacuity_auroc):
-        with pytest.warns(UndefinedMetricWarning, match="no wrong or no right answer"):
+        with pytest.warns(UndefinedMetricWarning, match="no wrong or no right prediction"):
             assert np.isnan(metric(["lynx"], opinion))
 
 

@@ -33,7 +33,7 @@ from skh2edl.benchmark.records import PeakMemory
 torch.set_num_threads(1)
 files, n = sys.argv[2:], int(sys.argv[1])
 paths = [files[i % len(files)] for i in range(n)]
-memory = PeakMemory()  # of this process alone: what getrusage says includes its parent
+memory = PeakMemory()  # of this process alone; getrusage includes its parent
 clf = H2EDLClassifier(
     Taxonomy.flat(["a", "b"]), backbone="test_resnet", weights=None, image_size=32, max_epochs=1,
     recipe=Recipe(augmentation="none"), validation_fraction=None, n_workers=0, random_state=0,
@@ -49,12 +49,12 @@ def step_milliseconds(tree, n_features, repeats=7):
 
     features = torch.randn(64, n_features, generator=torch.Generator().manual_seed(0))
     leaves = np.random.default_rng(0).integers(0, tree.n_leaves, 64)
-    rival = make_flat_step(tree.n_leaves, features, leaves, with_optimizer=False)
+    baseline = make_flat_step(tree.n_leaves, features, leaves, with_optimizer=False)
     head = opinion_head(tree, n_features)
     head.sparse_gradient = head.is_large
-    seconds = take_turns(rival, make_step(head, features, tree.leaf_nodes[leaves]), repeats)
+    seconds = take_turns(baseline, make_step(head, features, tree.leaf_nodes[leaves]), repeats)
     return {
-        "flat softmax": 1000 * float(np.median(seconds["rival"])),
+        "flat softmax": 1000 * float(np.median(seconds["baseline"])),
         "H2EDL": 1000 * float(np.median(seconds["ours"])),
     }
 

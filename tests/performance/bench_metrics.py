@@ -40,6 +40,7 @@ METRICS = {
 
 
 def make_case():
+    """Return labels, predictions and a tree of 10,000 leaves."""
     paths = [
         (f"a{i}", f"a{i}b{j}", f"a{i}b{j}c{k}", f"a{i}b{j}c{k}d{m}")
         for i in range(10)

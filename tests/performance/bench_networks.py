@@ -9,7 +9,7 @@ from turns import balanced_tree, row, take_turns
 
 
 def photographs(folder, n, side):
-    """Write smooth random pictures, of which JPEG keeps about as much as of photographs."""
+    """Write smooth random pictures, whose JPEG files are about as large as those of photographs."""
     from PIL import Image
 
     rng = np.random.default_rng(0)
@@ -23,7 +23,7 @@ def photographs(folder, n, side):
 
 
 def bare_epoch(name, X, target):
-    """Return the seconds of the second epoch of a bare loop, all of it made anew as a fit is."""
+    """Return the seconds of the second epoch of a bare loop, with a new model as in a fit."""
     import timm
     import torch
 
@@ -64,7 +64,7 @@ def bench_finetuning():
     tree = balanced_tree(81, 3)
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
-        # Enough steps that the edges of an epoch, where no image is ready yet, count for little.
+        # Enough steps that the start of an epoch, where no image is ready yet, counts for little.
         for name, n in (("resnet18", 1024), ("resnet50", 512)):
             arrays = rng.integers(0, 256, (n, 64, 64, 3), dtype=np.uint8)
             for kind, X in (("arrays", arrays), ("JPEG paths", photographs(folder, n, 300))):
@@ -74,14 +74,14 @@ def bench_finetuning():
                     backbone=name,
                     weights=None,
                     image_size=64,
-                    # Of both the second epoch counts: the first finds no memory yet.
+                    # The second epoch counts, of both: the first one allocates memory.
                     max_epochs=2,
                     validation_fraction=None,
                     random_state=0,
                 )
-                seconds = {"ours": [], "rival": []}
+                seconds = {"ours": [], "baseline": []}
                 for _ in range(7):
-                    seconds["rival"].append(bare_epoch(name, X, torch.arange(n) % 81))
+                    seconds["baseline"].append(bare_epoch(name, X, torch.arange(n) % 81))
                     seconds["ours"].append(clf.fit(X, y).history_["seconds"][1])
                 yield row(
                     f"fine-tuning {name}, 64 px, {kind}",
@@ -111,7 +111,7 @@ def bench_extraction():
             transform = create_transform(**resolve_data_config({}, model=model))
             results = {}
 
-            def rival(paths=paths, model=model, transform=transform, results=results):
+            def baseline(paths=paths, model=model, transform=transform, results=results):
                 parts = []
                 with torch.inference_mode():
                     for start in range(0, len(paths), 64):
@@ -120,13 +120,13 @@ def bench_extraction():
                             for path in paths[start : start + 64]
                         ]
                         parts.append(model(torch.stack(images)).numpy())
-                results["rival"] = np.concatenate(parts)
+                results["baseline"] = np.concatenate(parts)
 
             def ours(paths=paths, results=results):
                 results["ours"] = extractor.transform(paths)
 
-            seconds = take_turns(rival, ours)
-            a, b = results["rival"], results["ours"]
+            seconds = take_turns(baseline, ours)
+            a, b = results["baseline"], results["ours"]
             cosine = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
             yield row(
                 f"features of {side} px JPEG files, resnet18",
@@ -165,9 +165,9 @@ def bench_options():
         ("bfloat16", {"precision": "bf16-mixed"}),
         ("torch.compile", {"compile": True}),
     ):
-        seconds = {"ours": [], "rival": []}
+        seconds = {"ours": [], "baseline": []}
         for _ in range(7):
-            seconds["rival"].append(seconds_of(precision="32-true"))
+            seconds["baseline"].append(seconds_of(precision="32-true"))
             seconds["ours"].append(seconds_of(**{"precision": "32-true", **options}))
         yield row(
             f"fine-tuning resnet18, 64 px, arrays, {name}",

@@ -1,10 +1,9 @@
 """Leaf probabilities of a hyper-opinion against one dense log_softmax of the same shape.
 
-Run it by name, on a quiet machine: ``python tests/performance/bench_opinion.py``. All that is
-compared runs in turn in one process on one thread; the figures are medians of the repeats, in
-processor time, which on one thread is the time on the clock of an idle machine. The script fails
-if float64 leaf probabilities take more than three times as long as scipy's ``log_softmax``.
-float32 is shown beside it: opinions are computed in float64 all the same, so that no mass is lost.
+Run it by name, on a quiet machine: ``python tests/performance/bench_opinion.py``. The tasks take
+turns in one process on one thread; the figures are medians of processor time. The script fails if
+float64 leaf probabilities take more than three times as long as scipy's ``log_softmax``. float32
+evidence is shown beside it; opinions are computed in float64 anyway, so that no mass is lost.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def interleave(tasks: dict[str, Callable[[], object]], repeats: int) -> dict[str
             start = process_time()
             task()
             times[name].append(1e3 * (process_time() - start))
-    # The first round fills caches and is left out.
+    # The first round fills caches and does not count.
     return {name: median(values[1:]) for name, values in times.items()}
 
 
@@ -75,7 +74,7 @@ def measure(tree: Taxonomy, n_samples: int, dtype: str, repeats: int) -> dict[st
     logits = rng.normal(size=(n_samples, tree.n_leaves)).astype(dtype)
     tensor = torch.from_numpy(logits)
     opinion = HyperOpinion.from_evidence(tree, evidence)
-    # A slice of all rows starts without what was derived before.
+    # A slice is a new opinion, without the values computed before.
     tasks: dict[str, Callable[[], object]] = {
         "scipy": lambda: log_softmax(logits, axis=1),
         "torch": lambda: torch.log_softmax(tensor, dim=1),

@@ -1,4 +1,4 @@
-"""What the hierarchy costs, as ratios to plain rivals in the same process.
+"""What the hierarchy costs, as ratios to plain baselines in the same process.
 
 Run by hand on a quiet machine::
 
@@ -7,10 +7,10 @@ Run by hand on a quiet machine::
     python tests/performance/bench_speed.py fits --features FEATURES.npz
 
 Each section writes its medians to ``docs/results/records/speed``, replacing those of an earlier
-run, and the table ``docs/results/speed_table.md`` is made from these files. Ours and the rival take
-turns, and the ratio of the medians is shown with the smallest and largest ratio of a turn. `fits`
-needs an archive of fixed features: arrays X_train, X_test, y_train, y_test (leaf names), and the
-taxonomy as JSON text.
+run. The table ``docs/results/speed_table.md`` is made from these files. Ours and the baseline take
+turns; the table shows the ratio of the medians, and the smallest and largest ratio of a turn.
+`fits` needs an archive of fixed features: arrays X_train, X_test, y_train, y_test (leaf names), and
+the taxonomy as JSON text.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from turns import balanced_tree, row, take_turns
 HERE = Path(__file__).resolve().parent
 RECORDS = HERE.parents[1] / "docs" / "results" / "records" / "speed"
 TABLE = RECORDS.parents[1] / "speed_table.md"
-# Conditions of what threads help unevenly, and how many each allows.
+# Number of threads in sections that depend on it; None does not limit them.
 THREADS = {"threads as they come": None, "one thread for all": 1}
 
 
@@ -88,14 +88,14 @@ def bench_steps():
         tree = balanced_tree(n_leaves, n_levels)
         features = torch.randn(64, 2048, generator=torch.Generator().manual_seed(0))
         leaves = np.random.default_rng(0).integers(0, n_leaves, 64)
-        rival = make_flat_step(n_leaves, features, leaves, with_optimizer=False)
-        # Of milliseconds each, so that many turns cost little.
+        baseline = make_flat_step(n_leaves, features, leaves, with_optimizer=False)
+        # A step takes milliseconds, so many turns are cheap.
         step = make_step(opinion_head(tree, 2048), features, tree.leaf_nodes[leaves])
         yield row(
             f"head and loss, {n_leaves:,} leaves, {n_levels} levels",
             "linear layer and cross-entropy",
             f"≤ {target}",
-            take_turns(rival, step, repeats=101),
+            take_turns(baseline, step, repeats=101),
         )
 
 
@@ -114,13 +114,13 @@ def bench_large():
         optimizer = RowOptimizer(
             torch.optim.AdamW([head.linear.bias]), head.linear.weight, lr=1e-3, weight_decay=0.05
         )
-        rival = make_flat_step(n_leaves, features, leaves, with_optimizer=True)
+        baseline = make_flat_step(n_leaves, features, leaves, with_optimizer=True)
         step = make_step(head, features, tree.leaf_nodes[leaves], [optimizer])
         yield row(
             f"step with optimiser, {n_leaves:,} leaves, 12 levels, d = {n_features}",
             "linear layer, cross-entropy, AdamW",
             "≤ 0.05",
-            take_turns(rival, step),
+            take_turns(baseline, step),
         )
 
 
@@ -166,13 +166,13 @@ def bench_search():
             best = np.exp(search_leaves(head, chosen)[1][:, 0])
             for k in (1, 5):
 
-                def rival(chosen=chosen, k=k, flat=flat):
+                def baseline(chosen=chosen, k=k, flat=flat):
                     with torch.inference_mode():
                         (chosen @ flat.T).topk(k)
 
                 for condition, limit in THREADS.items():
                     with threadpool_limits(limit):
-                        seconds = take_turns(rival, partial(search_leaves, head, chosen, k))
+                        seconds = take_turns(baseline, partial(search_leaves, head, chosen, k))
                     yield row(
                         f"top {k} of {n_leaves:,} leaves, {n_levels} levels, {name} (P of the "
                         f"best {best.min():.2g} to {best.max():.2g}), {condition}",
@@ -219,19 +219,19 @@ def bench_fits(features_file):
     def hiclass():
         local = LogisticRegression(max_iter=1000)
         clf = LocalClassifierPerParentNode(local_classifier=local).fit(X, paths)
-        answers = [[part for part in path if part][-1] for path in clf.predict(X_test).tolist()]
-        scores["hiclass"] = (level_accuracy(y_test, answers, tree), float("nan"))
+        labels = [[part for part in path if part][-1] for path in clf.predict(X_test).tolist()]
+        scores["hiclass"] = (level_accuracy(y_test, labels, tree), float("nan"))
 
     for condition, limit in THREADS.items():
         with threadpool_limits(limit):
-            for name, rival, target in (
+            for name, baseline, target in (
                 ("LogisticRegression", logistic, "≥ 1"),
                 ("hiclass", hiclass, "≥ 5"),
             ):
-                seconds = take_turns(rival, ours)
+                seconds = take_turns(baseline, ours)
                 facts = {
                     f"{method} {score}": scores[key][place]
-                    for method, key in (("ours", "H2EDL"), ("rival", name))
+                    for method, key in (("ours", "H2EDL"), ("baseline", name))
                     for place, score in enumerate(("accuracy", "NLL"))
                 }
                 label = {"hiclass": "hiclass, LogisticRegression per parent node"}.get(name, name)
@@ -266,7 +266,7 @@ def bench_import():
     """A new process that imports the package, and one that looks the classifier up as well."""
     import skh2edl
 
-    # As pip does on installing: the rivals have their bytecode, too.
+    # As pip does: the baselines have their bytecode, too.
     compileall.compile_dir(Path(skh2edl.__file__).parent, quiet=1)
 
     def start(code):
@@ -301,7 +301,7 @@ SECTIONS = {
 def write_table():
     """Make the table from the records."""
     lines = [
-        "| what | against | target | ratio (lowest to highest) | ours | rival |",
+        "| what | against | target | ratio (lowest to highest) | ours | baseline |",
         "|---|---|---|---|---|---|",
     ]
     notes, machine = [], set()
@@ -314,7 +314,7 @@ def write_table():
         machine.add(record["machine"])
         for item in record["rows"]:
             spread = f"{item['ratio']:.3g} ({item['lowest']:.3g} to {item['highest']:.3g})"
-            times = f"{item['ours_ms']:,.3g} ms | {item['rival_ms']:,.3g} ms"
+            times = f"{item['ours_ms']:,.3g} ms | {item['baseline_ms']:,.3g} ms"
             lines.append(
                 f"| {item['what']} | {item['against']} | {item['target']} | {spread} | {times} |"
             )

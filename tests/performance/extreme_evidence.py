@@ -1,6 +1,6 @@
 """Opinions on random trees with extreme evidence: python tests/performance/extreme_evidence.py.
 
-Prints how far masses and probabilities are from one at most; NaN anywhere ends it.
+Prints the largest distance of sums of masses and probabilities from one; a NaN ends the run.
 """
 
 import sys
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "opinions"))
 from test_opinion import random_trees
 
 from skh2edl import HyperOpinion
@@ -36,8 +37,8 @@ def main(n_trees=10_000):
             worst[name] = max(worst[name], float(np.abs(total - 1).max()))
         n_leaves, n_levels = max(n_leaves, tree.n_leaves), max(n_levels, tree.n_levels)
     print(
-        f"{n_trees} trees of up to {n_leaves} leaves and {n_levels} levels, 9 rows of float32 "
-        f"evidence each, {time.perf_counter() - started:.0f} s; farthest from one: "
+        f"{n_trees} trees of up to {n_leaves} leaves and {n_levels} levels, 9 samples of "
+        f"float32 evidence each, {time.perf_counter() - started:.0f} s; farthest from one: "
         + ", ".join(f"{name} {value:.1e}" for name, value in worst.items())
     )
 

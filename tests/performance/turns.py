@@ -1,4 +1,4 @@
-"""What the benchmarks share: ours and a rival take turns, and trees to do it on."""
+"""Helpers of the benchmarks: ours and a baseline take turns, and trees to run them on."""
 
 import time
 from itertools import pairwise
@@ -6,11 +6,11 @@ from itertools import pairwise
 import numpy as np
 
 
-def take_turns(rival, ours, repeats=7):
-    """Return the seconds of each, one after the other, after one turn that does not count."""
-    seconds = {"rival": [], "ours": []}
+def take_turns(baseline, ours, repeats=7):
+    """Return the seconds of each turn of both; a first turn does not count."""
+    seconds = {"baseline": [], "ours": []}
     for turn in range(repeats + 1):
-        for name, function in (("rival", rival), ("ours", ours)):
+        for name, function in (("baseline", baseline), ("ours", ours)):
             started = time.perf_counter()
             function()
             if turn:
@@ -19,10 +19,10 @@ def take_turns(rival, ours, repeats=7):
 
 
 def row(what, against, target, seconds, better="less", **facts):
-    """Return the record of one row: a ratio of times, or of speeds where more is better."""
-    ours, rival = (np.array(seconds[name]) for name in ("ours", "rival"))
-    ratios = ours / rival if better == "less" else rival / ours
-    middle = np.median(ours) / np.median(rival)
+    """Return the record of one row: a ratio of times, or of speeds if more is better."""
+    ours, baseline = (np.array(seconds[name]) for name in ("ours", "baseline"))
+    ratios = ours / baseline if better == "less" else baseline / ours
+    middle = np.median(ours) / np.median(baseline)
     return {
         "what": what,
         "against": against,
@@ -31,7 +31,7 @@ def row(what, against, target, seconds, better="less", **facts):
         "lowest": float(ratios.min()),
         "highest": float(ratios.max()),
         "ours_ms": 1000 * float(np.median(ours)),
-        "rival_ms": 1000 * float(np.median(rival)),
+        "baseline_ms": 1000 * float(np.median(baseline)),
         "repeats": len(ours),
         **facts,
     }

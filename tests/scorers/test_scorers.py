@@ -9,6 +9,7 @@ import sklearn
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, log_loss
 from sklearn.model_selection import (
@@ -71,10 +72,10 @@ def test_a_coarse_scorer_adds_up_leaf_probabilities(tree, data):
     proba = cross_val_predict(GaussianNB(), X, y, cv=folds, method="predict_proba")
     of_cats = proba[:, np.isin(sorted(FAMILY), ["lynx", "puma"])].sum(axis=1)
     truth = np.array([FAMILY[leaf] for leaf in y])
-    answers = np.where(of_cats > 0.5, "cat", "dog")
+    predicted = np.where(of_cats > 0.5, "cat", "dog")
     accuracies, losses = [], []
     for _, test in folds.split(X, y):
-        accuracies.append(balanced_accuracy_score(truth[test], answers[test]))
+        accuracies.append(balanced_accuracy_score(truth[test], predicted[test]))
         losses.append(-log_loss(truth[test] == "cat", of_cats[test]))
     scoring = {
         "accuracy": make_level_scorer("balanced_accuracy", "family", tree),
@@ -105,7 +106,7 @@ def test_folds_may_lack_leaves_and_labels_may_be_ancestors(tree, data):
         )
     for name in ("neg_nll_family", "neg_nll_kind", "balanced_accuracy_kind", "operating_area"):
         assert np.isfinite(scores[f"test_{name}"]).all(), name
-    # A leaf that was not seen has what its ancestors share out, often 0: far worse than chance.
+    # An unseen leaf gets its part of the ancestors' probability, often 0: far worse than chance.
     assert scores["test_neg_nll_kind"].min() < -10 * np.log(5)
 
 
@@ -191,13 +192,13 @@ def test_a_classifier_without_probabilities_is_scored_by_its_labels(tree, data):
     X, y = data
     svm = LinearSVC().fit(X, y)
     score = make_level_scorer("accuracy", "family", tree)(svm, X, y)
-    answers = [FAMILY[leaf] for leaf in svm.predict(X)]
-    assert score == np.mean([a == FAMILY[leaf] for a, leaf in zip(answers, y, strict=True)])
+    predicted = [FAMILY[leaf] for leaf in svm.predict(X)]
+    assert score == np.mean([p == FAMILY[leaf] for p, leaf in zip(predicted, y, strict=True)])
     with pytest.raises(AttributeError, match="level_nll needs predict_proba, which LinearSVC"):
         make_level_scorer("neg_nll", "family", tree)(svm, X, y)
 
 
-def test_the_labels_of_a_hedging_classifier_are_judged_on_request(tree):
+def test_the_labels_of_a_hedging_classifier_are_scored_on_request(tree):
     class Hedging(BaseEstimator, ClassifierMixin):
         classes_ = np.array(sorted(FAMILY))
 
@@ -253,13 +254,18 @@ def test_opinion_scorers_read_the_opinion(tree):
         scorers["vacuity_auroc_kind"](GaussianNB().fit(X, y), X, y)
 
 
-def test_opinions_are_asked_of_the_last_step_of_a_pipeline(tree):
+def test_opinions_are_found_inside_pipelines_searches_and_frozen_estimators(tree):
     X = np.random.default_rng(2).exponential(4, (100, tree.n_decisions))
     y = np.random.default_rng(3).choice(sorted(FAMILY), 100)
     scorer = make_level_scorer("nonspecificity_auroc", "kind", tree)
-    doubled = make_pipeline(FunctionTransformer(lambda X: 2 * X), OpinionClassifier(tree)).fit(X, y)
-    opinion = HyperOpinion.from_evidence(tree, 2 * X)
-    assert scorer(doubled, X, y) == metrics.nonspecificity_auroc(y, opinion, "kind")
+    plain = OpinionClassifier(tree)
+    doubled = make_pipeline(FunctionTransformer(lambda X: 2 * X), plain).fit(X, y)
+    search = GridSearchCV(doubled, {"opinionclassifier__tree": [tree]}, cv=2).fit(X, y)
+    expected = metrics.nonspecificity_auroc(y, HyperOpinion.from_evidence(tree, 2 * X), "kind")
+    for wrapped in (doubled, FrozenEstimator(doubled), search, FrozenEstimator(search)):
+        assert scorer(wrapped, X, y) == expected
+    alone = make_pipeline(plain).fit(X, y)
+    assert scorer(alone, X, y) == scorer(plain.fit(X, y), X, y) != expected
 
 
 def test_opinions_on_another_tree_are_not_scored_in_its_name(tree):
