@@ -1,1 +1,1 @@
-"""Heads and losses: the methods, each a small module from a feature to a loss."""
+"""Heads and losses: each method is a small module from a feature to a loss."""
