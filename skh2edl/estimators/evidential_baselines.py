@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..heads.base import TreeHead
-from ..heads.evidential import FlatEDLHead, HENNHead, IEDLHead, REDLHead
+from ..heads.evidential import FlatEDLHead, HENNHead, IEDLHead, REDLHead, group_nodes_at
 from ..taxonomy.taxonomy import Taxonomy
 from ..utils.sklearn_tools import Interval
 from .base import TreeClassifier
@@ -396,14 +396,14 @@ class HENNClassifier(EvidentialBaseline):
         return HENNHead(
             taxonomy,
             n_features,
-            group_nodes=_group_nodes(taxonomy, self.group_level),
+            group_nodes=group_nodes_at(taxonomy, self.group_level),
             **evidence_options(self),
         )
 
     @property
     def groups_(self) -> list[Any]:
         """Labels of the groups, in tree order."""
-        nodes = _group_nodes(self.taxonomy_, self.group_level)
+        nodes = group_nodes_at(self.taxonomy_, self.group_level)
         return self.taxonomy_.labels(nodes)
 
     def predict_group_belief(self, X: Any) -> npt.NDArray[Any]:
@@ -421,10 +421,3 @@ class HENNClassifier(EvidentialBaseline):
             sums to 1.
         """
         return self._masses(X)[:, self.taxonomy_.n_leaves : -1]
-
-
-def _group_nodes(taxonomy: Taxonomy, level: str | int | None) -> npt.NDArray[np.int64]:
-    if level is None:
-        # Nodes above the first that branches are alone on their level.
-        level = int(taxonomy.depths[taxonomy.branching_nodes[0]]) + 1
-    return taxonomy.level_nodes(level)

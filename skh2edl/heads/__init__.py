@@ -1,4 +1,4 @@
-"""Heads and losses: the methods, each a small module from a feature to a loss."""
+"""Heads and losses: each method is a small module from a feature to a loss."""
 
 from .softmax import SoftmaxHead, SoftmaxTreeHead
 

@@ -1,7 +1,7 @@
-"""What every method is: one small module from a feature to a loss and leaf log-probabilities.
+"""Base classes of the heads: from a feature to a loss and to leaf log-probabilities.
 
-Heads compute in float32 whatever the backbone's precision (float64 if they are given that),
-because in half precision the variance of an opinion vanishes.
+Heads compute in float32 whatever the backbone's precision (in float64 if given that), because in
+half precision the variance of an opinion vanishes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .large.blocks import Block, read_block
 from .large.paths import read_paths
 from .tree_ops import Paths, TreeSegments, without_autocast
 
-# From so many leaves on, a step evaluates only the weights on the batch's paths, and predictions
-# search: a dense layer over all decisions would take most of the time and memory.
+# From so many leaves on, a training step evaluates only the weights on the batch's paths and a
+# prediction searches: a dense layer over all decisions would take most of the time and memory.
 LARGE_TREE = 20_000
 
 
@@ -67,14 +67,14 @@ class LeafRanges:
 
 
 class Targets(Protocol):
-    """What a head makes of target nodes: `Paths`, `LeafRanges` or its own."""
+    """Target nodes in the form a head's loss needs: `Paths`, `LeafRanges` or its own."""
 
     def to(self, device: torch.device) -> Targets:
         """Return the same on another device."""
 
 
 class TreeHead(nn.Module):
-    """What every method has: a linear layer over the feature, a loss, leaf log-probabilities.
+    """Base of all heads: a linear layer over the feature, a loss, leaf log-probabilities.
 
     Parameters
     ----------
@@ -90,8 +90,8 @@ class TreeHead(nn.Module):
     is_separable : bool
         Whether each node can be evaluated without the others, as `search_leaves` does.
     sparse_gradient : bool
-        Whether :meth:`path_logits` gives the weight a sparse gradient, which takes an optimiser
-        made for that.
+        Whether :meth:`path_logits` gives the weight a sparse gradient, which needs an optimiser
+        for sparse gradients.
     """
 
     is_separable = False
@@ -100,10 +100,10 @@ class TreeHead(nn.Module):
         super().__init__()
         self.sparse_gradient = False
         self.segments = TreeSegments(taxonomy)
-        # torch draws initial weights that are overwritten here; the caller's generator stays put.
+        # torch draws initial weights, which are overwritten; the caller's generator is restored.
         with torch.random.fork_rng(devices=[]):
             self.linear = nn.Linear(n_features, n_outputs)
-        # A head that starts at zero makes no claim, and needs no random numbers.
+        # A head that starts at zero prefers no class and needs no random numbers.
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 
@@ -144,15 +144,15 @@ class TreeHead(nn.Module):
         block : Block
             The decisions.
         wanted : Tensor of bool of shape (n_nodes, n), default=None
-            The nodes that matter for each sample, if these are few; the others get any finite
-            logits. None means all.
+            The nodes that matter for each sample, if these are few; the logits of the others are
+            arbitrary but finite. None means all.
         """
         weight, bias = self.linear.weight, self.linear.bias
         with without_autocast(features):
             return read_block(features.to(weight.dtype), weight, bias, block, wanted)
 
     def prepare(self, targets: npt.ArrayLike) -> Targets:
-        """Turn target nodes into what :meth:`loss` reads, before anything is on a device.
+        """Turn target nodes into what :meth:`loss` takes, on the CPU.
 
         Parameters
         ----------
@@ -171,7 +171,7 @@ class TreeHead(nn.Module):
         targets : Targets
             What :meth:`prepare` made of the target nodes.
         progress : float
-            Fraction of the training that is done, for weights that rise.
+            Fraction of the training that is done, for annealed weights.
         """
         raise NotImplementedError
 
@@ -180,7 +180,7 @@ class TreeHead(nn.Module):
         raise NotImplementedError
 
     def supervise(self, label_weight: np.ndarray) -> None:
-        """Record the labels of further training, in heads that know which nodes were supervised.
+        """Record the labels of further training; heads without a supervision mask ignore them.
 
         Parameters
         ----------
@@ -190,7 +190,7 @@ class TreeHead(nn.Module):
 
 
 class EvidentialHead(TreeHead):
-    """Logits that are turned into evidence, and a KL regulariser whose weight rises.
+    """Base of the evidential heads: logits become evidence, and a KL weight is annealed.
 
     Parameters
     ----------

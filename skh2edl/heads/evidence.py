@@ -1,4 +1,4 @@
-"""How evidence grows with the logit, and the logit that gives an evidence."""
+"""The functions from logits to evidence, and their inverses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVIDENCE_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "exp": _clamped_exp,
 }
-# The bias at which a head starts is the inverse of the evidence it starts with.
+# For the initial biases, which give a new head its initial evidence.
 LOGIT_OF_EVIDENCE: dict[str, Callable[[Tensor], Tensor]] = {
     "softplus": _inverse_softplus,
     "relu": torch.clone,

@@ -1,15 +1,15 @@
 """Evidential heads that do not use the tree: one opinion on the leaves, or on groups of them.
 
-To a flat head a label is a set of leaves: one leaf, or all leaves of an ancestor. Ancestors are
-read as `partial_labels` says, and the root contributes nothing:
+To a flat head a label is a set of leaves: one leaf, or all leaves of an ancestor. The root
+contributes nothing. What another ancestor contributes depends on `partial_labels`:
 
-- ``"marginal"``: as one. A Dirichlet whose cells are merged is a Dirichlet again, in which the
-  merged concentrations are added up; the loss judges the one with the cells *the set, and each
-  leaf outside it*. On the set's probability this is -log of the sum, as for a softmax;
-- ``"soft"``: as a uniform target over the leaves of the set;
-- ``"drop"``: not at all.
+- ``"marginal"``: its leaves count as one class. A Dirichlet with merged cells is again a Dirichlet,
+  whose concentration for the merged cell is the sum; the loss is that of the Dirichlet over *the
+  set and each leaf outside it*;
+- ``"soft"``: a uniform target over the leaves of the set;
+- ``"drop"``: nothing.
 
-In every reading, evidence for leaves of the set does not mislead.
+The KL regulariser never penalises evidence for leaves of the set.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from ..taxonomy.taxonomy import Taxonomy
 from . import losses
 from .base import EvidentialHead, LeafRanges
 
-# Published weight of I-EDL's determinant, and its bound times the number of leaves: as published
-# it outweighs the risk where there are many.
+# I-EDL's published weight of the log determinant; with many leaves that outweighs the risk, so the
+# weight times the number of leaves is bounded too.
 _FISHER_WEIGHT, _FISHER_WEIGHT_TIMES_LEAVES = 0.05, 2.0
 
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells that a label distinguishes: each leaf, and last the label's leaves as one.
+    """The cells of the Dirichlet that a label is compared with: each leaf, and last their sum.
 
     Attributes
     ----------
     evidence, prior : Tensor of shape (n, n_leaves + 1)
-        Evidence and prior concentration.
+        Evidence and prior concentration; the last cell is the sum over the label's leaves.
     present : Tensor of bool of shape (n, n_leaves + 1)
-        Which of them partition the leaves.
+        Which cells are used: together they hold every leaf once.
     target : Tensor of shape (n, n_leaves + 1)
-        A distribution over those present.
+        A distribution over the cells present.
     """
 
     evidence: Tensor
@@ -52,12 +52,12 @@ class Cells:
 
     @property
     def alpha(self) -> Tensor:
-        """Concentrations; 1 for cells that are not present, so that every function is defined."""
+        """Concentrations; 1 for cells that are not present, where every loss is finite."""
         return torch.where(self.present, self.evidence + self.prior, 1.0)
 
 
 class FlatOpinionHead(EvidentialHead):
-    """One Dirichlet over the leaves: base of the flat evidential methods.
+    """Base of the flat evidential methods: one Dirichlet over the leaves.
 
     Parameters
     ----------
@@ -96,17 +96,12 @@ class FlatOpinionHead(EvidentialHead):
         """Return the evidence for every leaf in tree order: (n, n_leaves)."""
         return self.to_evidence(self.logits(features))
 
-    def opinion(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the belief in every leaf and the vacuity: (n, n_leaves) and (n,)."""
-        evidence = self.evidence(features)
-        weight = self.prior.sum()
-        strength = evidence.sum(1) + weight
-        return evidence / strength[:, None], weight / strength
-
     def masses(self, features: Tensor) -> Tensor:
         """Return the belief in every leaf and, last, the vacuity: (n, n_leaves + 1)."""
-        belief, vacuity = self.opinion(features)
-        return torch.cat([belief, vacuity[:, None]], dim=1)
+        evidence = self.evidence(features)
+        weight = self.prior.sum()
+        strength = evidence.sum(1, keepdim=True) + weight
+        return torch.cat([evidence / strength, weight / strength], dim=1)
 
     def leaf_log_probability(self, features: Tensor) -> Tensor:
         """Return log P of each leaf in tree order: (n, n_leaves)."""
@@ -121,21 +116,21 @@ class FlatOpinionHead(EvidentialHead):
         """Return the loss of each sample."""
         evidence = self.evidence(features)
         n_leaves = evidence.shape[1]
-        silent = targets.stop - targets.start == n_leaves
+        unsupervised = targets.stop - targets.start == n_leaves
         if self.partial_labels == "drop":
-            silent = targets.stop - targets.start > 1
-        # A Dirichlet needs two cells: what is silent is computed as if it were one leaf.
-        stop = torch.where(silent, targets.start + 1, targets.stop)
+            unsupervised = targets.stop - targets.start > 1
+        # A Dirichlet needs two cells: these are computed as one leaf, and set to 0 at the end.
+        stop = torch.where(unsupervised, targets.start + 1, targets.stop)
         inside = replace(targets, stop=stop).inside(n_leaves)
         loss = self.risk_of(self._cells(evidence, inside))
         kl_weight = self.kl_weight_at(progress)
         if kl_weight > 0:
             prior = self.prior.expand_as(evidence)
             divergence = losses.dirichlet_kl(
-                torch.where(inside, prior, evidence + prior), prior, _row_sum
+                torch.where(inside, prior, evidence + prior), prior, _sum_last
             )
             loss = loss + kl_weight / (n_leaves if self.kl_per_child else 1) * divergence
-        return loss.masked_fill(silent, 0.0)
+        return loss.masked_fill(unsupervised, 0.0)
 
     def _cells(self, evidence: Tensor, inside: Tensor) -> Cells:
         merged = self.partial_labels == "marginal"
@@ -182,9 +177,9 @@ class FlatEDLHead(FlatOpinionHead):
         **options: Any,
     ) -> None:
         n_leaves = taxonomy.n_leaves
-        shares = np.ones(n_leaves) if base_rate is None else n_leaves * np.asarray(base_rate)
+        prior = np.ones(n_leaves) if base_rate is None else n_leaves * np.asarray(base_rate)
         scale = 1.0 if prior_weight is None else prior_weight / n_leaves
-        super().__init__(taxonomy, n_features, scale * shares, **options)
+        super().__init__(taxonomy, n_features, scale * prior, **options)
         self.risk = risk
         self.leaf_weight = leaf_weight
 
@@ -289,8 +284,23 @@ class REDLHead(FlatOpinionHead):
 
     def _relaxed(self, evidence: Tensor, prior: Tensor, present: Tensor) -> Tensor:
         others = (evidence * present).sum(1, keepdim=True) - evidence
-        rivals = self.relaxation * torch.where(present, others, 0.0)
-        return (evidence + prior) / (evidence + rivals + self.prior.sum())
+        relaxed = self.relaxation * torch.where(present, others, 0.0)
+        return (evidence + prior) / (evidence + relaxed + self.prior.sum())
+
+
+def group_nodes_at(taxonomy: Taxonomy, level: str | int | None = None) -> npt.NDArray[np.int64]:
+    """Return the nodes of a level; None means the first level with two or more nodes.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy
+        The tree.
+    level : str or int, default=None
+        Name or depth of the level.
+    """
+    if level is None:
+        level = int(taxonomy.depths[taxonomy.branching_nodes[0]]) + 1
+    return taxonomy.level_nodes(level)
 
 
 class HENNHead(EvidentialHead):
@@ -311,8 +321,8 @@ class HENNHead(EvidentialHead):
     n_features : int
         Length of the feature.
     group_nodes : ndarray of shape (n_groups,), default=None
-        Nodes whose leaves are the groups, in tree order; None means the nodes of the first level
-        that has two or more.
+        Nodes whose leaves are the groups, in tree order; None means those of
+        :func:`group_nodes_at`.
     **options
         As in :class:`~skh2edl.heads.base.EvidentialHead`.
     """
@@ -330,8 +340,7 @@ class HENNHead(EvidentialHead):
         **options: Any,
     ) -> None:
         if group_nodes is None:
-            depth = int(taxonomy.depths[taxonomy.branching_nodes[0]]) + 1
-            group_nodes = taxonomy.level_nodes(depth)
+            group_nodes = group_nodes_at(taxonomy)
         start = taxonomy.leaf_start[np.asarray(group_nodes)]
         stop = taxonomy.leaf_stop[np.asarray(group_nodes)]
         if not np.array_equal([0, *stop], [*start, taxonomy.n_leaves]):
@@ -348,7 +357,7 @@ class HENNHead(EvidentialHead):
             "group_stop": stop,
         }
         for name, array in buffers.items():
-            # Not saved: the taxonomy and the choice of groups say it.
+            # Not saved: they follow from the taxonomy and `group_nodes`.
             self.register_buffer(name, torch.from_numpy(array), persistent=False)
 
     def prepare(self, targets: npt.ArrayLike) -> LeafRanges:
@@ -359,22 +368,14 @@ class HENNHead(EvidentialHead):
         """Return the evidence for leaves and for groups: (n, n_leaves) and (n, n_groups)."""
         evidence = self.to_evidence(self.logits(features))
         leaves, groups = evidence.tensor_split([len(self.group)], dim=1)
-        # A group of one leaf says what its leaf says.
+        # A group of one leaf has no evidence of its own.
         return leaves, groups * (self.group_stop - self.group_start > 1)
-
-    def opinion(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the belief in every leaf and the vacuity; the rest is belief in groups."""
-        leaves, _, strength = self._shares(features)
-        return leaves / strength, len(self.group) / strength.squeeze(1)
-
-    def group_belief(self, features: Tensor) -> Tensor:
-        """Return the belief in every group that is not in any of its leaves: (n, n_groups)."""
-        _, groups, strength = self._shares(features)
-        return groups / strength
 
     def masses(self, features: Tensor) -> Tensor:
         """Return the belief in every leaf, in every group and, last, the vacuity."""
-        leaves, groups, strength = self._shares(features)
+        leaves, groups = self.evidence(features)
+        total = leaves.sum(1, keepdim=True) + groups.sum(1, keepdim=True)
+        strength = total + len(self.group)
         prior = torch.full_like(strength, len(self.group))
         return torch.cat([leaves, groups, prior], dim=1) / strength
 
@@ -384,7 +385,7 @@ class HENNHead(EvidentialHead):
         alpha = leaves + 1
         within = self._group_sum(alpha)
         beta = within + groups
-        # Logs of fractions: those of large concentrations would cancel with few digits left.
+        # Logs of fractions: differences of logs of large concentrations would lose digits.
         of_group = beta / beta.sum(1, keepdim=True)
         return (alpha / within[:, self.group]).log() + of_group.log()[:, self.group]
 
@@ -398,7 +399,7 @@ class HENNHead(EvidentialHead):
         start, stop = targets.start[:, None], targets.stop[:, None]
         group_inside = (self.group_start >= start) & (self.group_stop <= stop)
 
-        # The group of the first leaf; above the groups, what the label leaves open starts there.
+        # The group of the label's first leaf; used only where the label lies at or below it.
         own = self.group[start]
         is_below = stop <= self.group_stop[own]
         chosen = torch.where(is_below, beta.gather(1, own), _masked_sum(beta, group_inside))
@@ -423,20 +424,15 @@ class HENNHead(EvidentialHead):
         """Divergence of the grouped Dirichlet from its prior: of the groups, and within each."""
         within = self._group_sum(alpha)
         ones = torch.ones_like(alpha)
-        of_groups = losses.dirichlet_kl(within + groups, self._group_sum(ones), _row_sum)
-        return of_groups + _row_sum(losses.dirichlet_kl(alpha, ones, self._group_sum))
+        of_groups = losses.dirichlet_kl(within + groups, self._group_sum(ones), _sum_last)
+        return of_groups + _sum_last(losses.dirichlet_kl(alpha, ones, self._group_sum))
 
     def _group_sum(self, values: Tensor) -> Tensor:
         total = values.new_zeros(len(self.group_start), values.shape[0])
         return total.index_add(0, self.group, values.T).T
 
-    def _shares(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        leaves, groups = self.evidence(features)
-        total = leaves.sum(1, keepdim=True) + groups.sum(1, keepdim=True)
-        return leaves, groups, total + len(self.group)
 
-
-def _row_sum(values: Tensor) -> Tensor:
+def _sum_last(values: Tensor) -> Tensor:
     return values.sum(-1)
 
 

@@ -1,4 +1,19 @@
-"""The head of H2EDL: one Dirichlet opinion on every branching node."""
+"""The head of H2EDL: one Dirichlet opinion at every branching node.
+
+In the symbols and equations of the paper, for a branching node v and the feature f = φ(x):
+
+- evidence ``e_v = s softplus(W_v^T f + b_v)`` and concentrations ``α_v = e_v + W a_v``, with base
+  rate a_v and prior weight W (eq. 2). The factor s, `evidence_scale`, is 1 in the paper;
+- the opinion with strength ``S_v = Σ α_v``: belief ``b_v = e_v / S_v``, vacuity ``u_v = W / S_v``,
+  expected probabilities ``p_v = α_v / S_v`` (eq. 1);
+- the probability of a leaf, ``P(l | x) = Π p_{v,c}`` over the decisions (v, c) on the path to it,
+  D(l) (eq. 3);
+- the objective over the path to the label, ``Σ w_d (L_edl + λ_t L_kl) + β L_leaf`` (eq. 7): EDL
+  risk, annealed KL regulariser and leaf term, all in :mod:`skh2edl.heads.losses`. A label that is
+  an ancestor has a shorter path and is treated the same.
+
+The hyper-opinion of the same evidence (eq. 5 and 6) is :class:`skh2edl.HyperOpinion`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +34,7 @@ RISKS = ("squared", "log", "digamma", "none")
 
 
 def supervised_nodes(taxonomy: Taxonomy, label_weight: np.ndarray) -> np.ndarray:
-    """Tell which branching nodes some label passes through; one that ends there decides nothing.
+    """Tell which branching nodes some label passes through to a child.
 
     Parameters
     ----------
@@ -36,9 +51,6 @@ def supervised_nodes(taxonomy: Taxonomy, label_weight: np.ndarray) -> np.ndarray
 class OpinionTreeHead(EvidentialHead):
     """One Dirichlet opinion for every branching node (H2EDL).
 
-    Every decision has its own linear output; its evidence is ``e = s * softplus(w . f + b)``, its
-    concentration ``e + W a``.
-
     Parameters
     ----------
     taxonomy : Taxonomy
@@ -52,13 +64,13 @@ class OpinionTreeHead(EvidentialHead):
     supervised : ndarray of bool of shape (n_branching,)
         Nodes that some training label passes through; the others report no evidence.
     risk : {"squared", "log", "digamma", "none"}, default="squared"
-        The EDL risk.
+        The EDL risk L_edl; the paper's is "squared".
     leaf_weight : float, default=0.0
-        Weight β of -log P(label).
+        Weight β of the leaf term, -log P(label).
     consistency_weight : float, default=0.0
         Weight γ of the penalty for vacuity that rises down the path.
     depth_weights : sequence of float, default=None
-        Weight of the decisions of each depth; None means 1.
+        Weights w_d of the decisions of each depth; None means 1.
     **options
         As in :class:`EvidentialHead`.
     """
@@ -102,7 +114,7 @@ class OpinionTreeHead(EvidentialHead):
         self.consistency_weight = consistency_weight
 
     def _set_decision_buffers(self) -> None:
-        """Derive the prior W a and the supervision mask of every decision from those of nodes."""
+        """Set the prior W a and the supervision mask of every decision."""
         node = self.segments.node
         self.prior = self.prior_weight.index_select(0, node) * self.base_rate
         self.is_supervised = self.supervised.index_select(0, node).to(self.base_rate.dtype)
@@ -110,7 +122,7 @@ class OpinionTreeHead(EvidentialHead):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         before = self.base_rate
         super()._apply(fn, recurse)
-        # In another precision the product is not the same.
+        # In another precision the product W a rounds differently.
         if self.base_rate is not before:
             self._set_decision_buffers()
         return self
@@ -138,32 +150,33 @@ class OpinionTreeHead(EvidentialHead):
         """Return log P of each leaf in tree order: (n, n_leaves)."""
         return self.segments.sum_to_leaves(self.log_conditional(features))
 
-    def shares_of(
+    def unnormalized_of(
         self, features: Tensor, block: Block, wanted: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the concentrations of some decisions, and the log of their sum at each node."""
+        """Return the concentrations α of some decisions, and log S of each node."""
         factor = block.pick(self.is_supervised) * self.log_scale.exp()
         evidence = self.evidence_function(self.block_logits(features, block, wanted))
         alpha = evidence.mul_(factor[:, None]).add_(block.pick(self.prior)[:, None])
         return alpha, block.node_sum(alpha).log_()
 
-    def log_of_shares(self, share: Tensor) -> Tensor:
+    def log_of_unnormalized(self, values: Tensor) -> Tensor:
         """Return the logs of concentrations, which are overwritten."""
-        return share.log_()
+        return values.log_()
 
     def loss(self, features: Tensor, paths: Paths, progress: float) -> Tensor:
-        """Return the loss of each sample: path + β leaf + γ consistency.
+        """Return the loss of each sample: L_path + β L_leaf + γ times rising vacuity.
 
         Only the nodes on the path to the label enter, so outputs below an ancestor label receive
         no gradient.
         """
         prior = self.prior.index_select(0, paths.decision)
-        # A held-out label may pass through a node that no training label did.
+        # A held-out label may pass through a node that no training label passed.
         supervised = self.is_supervised.index_select(0, paths.decision)
         alpha = self.to_evidence(self.path_logits(features, paths)) * supervised + prior
         strength = paths.segment_sum(alpha)
         probability = alpha / paths.to_entries(strength)
 
+        # The leaf term: -log P(label) is the sum of these over the path.
         surprise = losses.log_risk(alpha, strength, paths.target)
         if self.risk == "squared":
             risk = losses.squared_risk(probability, strength, paths.target, paths.segment_sum)

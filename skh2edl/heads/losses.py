@@ -1,8 +1,20 @@
-"""Pure losses of a Dirichlet opinion, one value per opinion, and the schedule of their weights.
+"""The terms of the H2EDL objective as pure functions, one value per opinion.
 
-Each function takes one *segment* for every opinion it judges: a branching node on the path to a
-sample's label. Concentrations are ``alpha = e + W a``, with the prior ``W a`` (`prior`);
-`strength` is their sum S; ``y`` is one-hot at the target.
+=========================================  ===================================================
+term of the paper                          function
+=========================================  ===================================================
+EDL risk L_edl, the Bayes risk             :func:`squared_risk`; variants: :func:`log_risk`,
+                                           :func:`digamma_risk`
+KL regulariser L_kl                        :func:`off_target_kl`
+its weight λ_t, annealed from 0 to λ_max   :func:`annealed`
+leaf term L_leaf = -log P(label)           the sum of :func:`log_risk` over the path
+consistency variant                        :func:`rising_vacuity`
+=========================================  ===================================================
+
+An opinion is one branching node v on the path to the label of one sample. It is one *segment* of a
+batch, and the children of v are its *entries*. Concentrations are ``alpha = e + W a``: evidence e,
+prior weight W, base rate a. `prior` is ``W a``, `strength` is ``S = Σ alpha``, ``p = alpha / S``,
+``y`` is one-hot at the true child c.
 """
 
 from __future__ import annotations
@@ -14,16 +26,16 @@ from torch import Tensor
 
 SegmentSum = Callable[[Tensor], Tensor]
 
-# Above this a series of 1 / x is exact to float64.
+# Above this a series in 1 / x is exact to float64.
 _SERIES_FROM = 16.0
 
 
 def squared_risk(
     probability: Tensor, strength: Tensor, target: Tensor, segment_sum: SegmentSum
 ) -> Tensor:
-    """Return the expected squared error, ``sum (y - p)^2 + sum p (1 - p) / (S + 1)``.
+    """Return the paper's L_edl, ``sum (y - p)^2 + sum p (1 - p) / (S + 1)``.
 
-    This is equation 5 of Sensoy et al. (2018), the Bayes risk of the paper.
+    It is the expected squared error under the Dirichlet (Sensoy et al. 2018, eq. 5).
 
     Parameters
     ----------
@@ -42,7 +54,7 @@ def squared_risk(
 
 
 def log_risk(alpha: Tensor, strength: Tensor, target: Tensor) -> Tensor:
-    """Return ``-log p_c = log S - log alpha_c`` (Sensoy 2018, eq. 3; the paper's leaf term)."""
+    """Return ``-log p_c = log S - log alpha_c`` (Sensoy 2018, eq. 3)."""
     return strength.log() - alpha.index_select(0, target).log()
 
 
@@ -54,9 +66,10 @@ def digamma_risk(alpha: Tensor, strength: Tensor, target: Tensor) -> Tensor:
 def off_target_kl(
     alpha: Tensor, prior: Tensor, is_target: Tensor, segment_sum: SegmentSum
 ) -> Tensor:
-    """Return the KL regulariser, ``KL(Dir(alpha~) || Dir(W a))``.
+    """Return the paper's L_kl, ``KL(Dir(alpha~) || Dir(W a))``.
 
-    ``alpha~`` is alpha with the true child set to its prior: evidence for it is not penalised.
+    ``alpha~ = y * W a + (1 - y) * alpha`` sets the true child to its prior: only evidence for
+    other children is penalised.
 
     Parameters
     ----------
@@ -88,7 +101,7 @@ def dirichlet_kl(alpha: Tensor, prior: Tensor, segment_sum: SegmentSum) -> Tenso
 
 
 def _kl_term(x: Tensor, prior: Tensor) -> Tensor:
-    """Return what one concentration adds to the KL: the term of S less those of every alpha."""
+    """Return the term of one concentration; the KL is the term of S less those of all alpha."""
     return torch.lgamma(x) - torch.lgamma(prior) - (x - prior) * torch.digamma(x)
 
 
@@ -105,7 +118,7 @@ def trigamma(x: Tensor) -> Tensor:
 
 
 def log_det_fisher(alpha: Tensor, present: Tensor) -> Tensor:
-    """Return the log determinant of the Fisher information of each row's Dirichlet.
+    """Return the log determinant of the Fisher information of each Dirichlet.
 
     With ``h(x) = x - 1 / ψ₁(x)`` the textbook form ``Σ log ψ₁(α) + log(1 - Σ ψ₁(S) / ψ₁(α))``
     equals ``Σ log ψ₁(α) + log ψ₁(S) + log(Σ h(α) - h(S))``, in which nothing cancels.
@@ -115,7 +128,7 @@ def log_det_fisher(alpha: Tensor, present: Tensor) -> Tensor:
     alpha : Tensor of shape (n, n_cells)
         Concentrations.
     present : Tensor of bool of shape (n, n_cells)
-        Which cells the Dirichlet of the row has, two at least.
+        Which cells each Dirichlet has, two at least.
 
     Examples
     --------
@@ -144,6 +157,8 @@ def _trigamma_gap(x: Tensor) -> Tensor:
 def rising_vacuity(probability: Tensor, vacuity: Tensor, has_previous: Tensor) -> Tensor:
     """Return ``stopgrad(p_{v,c}) max(0, u_w - u_v)`` for consecutive nodes v, w of a path.
 
+    It penalises vacuity that rises from a node to the child it is confident of.
+
     Parameters
     ----------
     probability : Tensor of shape (n_segments,)
@@ -159,7 +174,7 @@ def rising_vacuity(probability: Tensor, vacuity: Tensor, has_previous: Tensor) -
 
 
 def annealed(weight: float, progress: float, ramp: float) -> float:
-    """Raise a weight linearly from 0 to its full value.
+    """Return λ_t: a weight that rises linearly from 0 to its full value λ_max.
 
     Parameters
     ----------

@@ -61,18 +61,18 @@ def label_cost(
     partial_labels: str,
     score_as_one: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """Return minus the score of each label, an ancestor read as `partial_labels` says.
+    """Return minus the score of each label; `partial_labels` says how ancestors are scored.
 
     Parameters
     ----------
     leaf_scores : Tensor of shape (n, n_leaves)
-        What a label that is this leaf scores.
+        Score of each leaf as a label.
     targets : LeafRanges
         The labels.
     partial_labels : {"marginal", "soft", "drop"}
-        Score an ancestor as one, as the mean of its leaves, or not at all.
+        Score an ancestor as one class, as the mean of its leaves, or not at all.
     score_as_one : callable
-        From the mask of their leaves to the scores of the partial labels.
+        From the mask of their leaves to the scores of the ancestor labels.
     """
     cost = -leaf_scores.gather(1, targets.start[:, None]).squeeze(1)
     if targets.partial.numel() == 0:
@@ -84,7 +84,7 @@ def label_cost(
         value = -(leaf_scores[targets.partial] * inside).sum(1) / inside.sum(1)
     else:
         value = torch.zeros_like(cost[targets.partial])
-    # The root says nothing, whichever way ancestors are read.
+    # The root's label means unlabelled, whatever `partial_labels` is.
     return cost.index_copy(0, targets.partial, value.masked_fill(targets.decision < 0, 0.0))
 
 
@@ -108,15 +108,15 @@ class SoftmaxTreeHead(TreeHead):
         """Return log P of each leaf in tree order: (n, n_leaves)."""
         return self.segments.sum_to_leaves(self.segments.log_softmax(self.logits(features)))
 
-    def shares_of(
+    def unnormalized_of(
         self, features: Tensor, block: Block, wanted: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return what each of some decisions weighs, and the log of all of a node together."""
-        return block.log_shares(self.block_logits(features, block, wanted))
+        """Return shifted logits of some decisions, and each node's log sum of exponentials."""
+        return block.shifted_logits(self.block_logits(features, block, wanted))
 
-    def log_of_shares(self, share: Tensor) -> Tensor:
-        """Return the shares, which are logs already."""
-        return share
+    def log_of_unnormalized(self, values: Tensor) -> Tensor:
+        """Return the logits, which are logs already."""
+        return values
 
     def loss(self, features: Tensor, paths: Paths, progress: float) -> Tensor:
         """Return the loss of each sample."""
@@ -127,9 +127,9 @@ class SoftmaxTreeHead(TreeHead):
 class HXEHead(SoftmaxHead):
     """Hierarchical cross-entropy (HXE; Bertinetto et al. 2020).
 
-    The loss is the sum of ``-exp(-a depth) log p(child | parent)`` over the decisions on the way
-    to the label, with conditional probabilities from sums of leaves and the depth of the node that
-    decides. A "marginal" ancestor label stops the sum at the ancestor.
+    The loss is the sum of ``-exp(-a depth) log p(child | parent)`` over the decisions on the path
+    to the label, with conditional probabilities from sums of leaves and the depth of the parent.
+    With "marginal", the sum of an ancestor label stops at the ancestor.
 
     Parameters
     ----------
@@ -164,11 +164,11 @@ class HXEHead(SoftmaxHead):
         weighted = self.decision_weight * self.segments.log_softmax(sums)
         along = self.segments.sum_along_paths(weighted)
 
-        def stop_there(inside: Tensor) -> Tensor:
+        def score_of_ancestor(inside: Tensor) -> Tensor:
             return along[targets.partial, targets.decision.clamp(min=0)]
 
         leaf_scores = along[:, self.segments.leaf_decision]
-        return label_cost(leaf_scores, targets, self.partial_labels, stop_there)
+        return label_cost(leaf_scores, targets, self.partial_labels, score_of_ancestor)
 
 
 @dataclass(frozen=True)
@@ -179,21 +179,21 @@ class SoftTargets:
     ----------
     distribution : Tensor of shape (n_different, n_leaves)
         Target distributions.
-    row : Tensor of shape (n,)
-        Which of them is each sample's.
+    index : Tensor of shape (n,)
+        Position of each sample's distribution among them.
     ranges : LeafRanges
         The labels.
     """
 
     distribution: Tensor
-    row: Tensor
+    index: Tensor
     ranges: LeafRanges
 
     def to(self, device: torch.device) -> SoftTargets:
         """Return the same on another device, copied without waiting."""
         distribution = self.distribution.to(device, non_blocking=True)
-        row = self.row.to(device, non_blocking=True)
-        return SoftTargets(distribution, row, self.ranges.to(device))
+        index = self.index.to(device, non_blocking=True)
+        return SoftTargets(distribution, index, self.ranges.to(device))
 
 
 class SoftLabelHead(SoftmaxHead):
@@ -229,21 +229,21 @@ class SoftLabelHead(SoftmaxHead):
     def prepare(self, targets: npt.ArrayLike) -> SoftTargets:  # type: ignore[override]
         """Turn target nodes into distributions over leaves."""
         taxonomy = self.segments.taxonomy
-        nodes, row = np.unique(np.asarray(targets, dtype=np.int64), return_inverse=True)
+        nodes, index = np.unique(np.asarray(targets, dtype=np.int64), return_inverse=True)
         rate = self.sharpness / int(taxonomy.heights[0])
         distribution = np.empty((nodes.size, taxonomy.n_leaves))
         for target, node in zip(distribution, taxonomy.last_of_chain[nodes].tolist(), strict=True):
             _fill_with_kinship(taxonomy, node, rate, target)
         return SoftTargets(
             torch.from_numpy(distribution).to(self.linear.weight.dtype),
-            torch.from_numpy(row),
+            torch.from_numpy(index),
             LeafRanges.of(taxonomy, targets),
         )
 
     def loss(self, features: Tensor, targets: SoftTargets, progress: float) -> Tensor:  # type: ignore[override]
         """Return the loss of each sample."""
         log_leaves = self.leaf_log_probability(features)
-        q = targets.distribution[targets.row]
+        q = targets.distribution[targets.index]
         loss = -(q * log_leaves).sum(1)
         partial, ranges = targets.ranges.partial, targets.ranges
         if partial.numel() == 0:

@@ -1,7 +1,8 @@
-"""Sums over siblings and along paths in torch: of all decisions, or of those on labels' paths.
+"""Sums over siblings and along paths in torch.
 
 A decision is one child of one branching node; the decisions of a node are contiguous.
-:class:`TreeSegments` holds a column for every decision, :class:`Paths` the decisions of a batch.
+:class:`TreeSegments` works on matrices with a column for every decision, :class:`Paths` on the
+decisions that the labels of one batch pass.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from torch import Tensor, nn
 from ..taxonomy.sums import combine_along_paths, depth_slices
 from ..taxonomy.taxonomy import Taxonomy
 
-# Up to here the paths to all nodes are listed once, else for each batch.
+# Up to this many entries the paths to all nodes are listed once, else for each batch.
 _MAX_KNOWN_STEPS = 2**20
 # Up to here a product with a matrix of zeros and ones is faster than sums by index.
 _MAX_LEAVES_OF_MATRIX = 256
 
 
 def without_autocast(values: Tensor) -> AbstractContextManager[Any]:
-    """Keep what follows in the precision of its inputs.
+    """Switch autocast off, so that a block computes in the precision of its inputs.
 
     Parameters
     ----------
     values : Tensor
-        On the device where it runs.
+        On the device of the block.
     """
     kind = values.device.type
-    # To leave what is not there would cost a small loss more than some of its terms.
+    # Only where it is on: switching costs more than some terms of a small loss.
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
@@ -42,8 +43,8 @@ def without_autocast(values: Tensor) -> AbstractContextManager[Any]:
 class Paths:
     """The decisions that labels supervise, as a ragged layout.
 
-    One *segment* for each (sample, branching node on the path to its label), one *entry* for each
-    child of that node.
+    A *segment* is one branching node on the path to the label of one sample, an *entry* one child
+    of that node.
 
     Attributes
     ----------
@@ -75,7 +76,7 @@ class Paths:
 
     @cached_property
     def has_previous(self) -> Tensor:
-        """Whether the segment before is an earlier node on the same path: (n_segments,)."""
+        """Whether the segment before is the node above on the same path: (n_segments,)."""
         follows = torch.zeros_like(self.sample, dtype=torch.bool)
         follows[1:] = self.sample[1:] == self.sample[:-1]
         return follows
@@ -141,7 +142,7 @@ class TreeSegments(nn.Module):
             "below": _what_is_below(taxonomy),
         }
         for name, array in buffers.items():
-            # Not saved: the taxonomy stands in the file already.
+            # Not saved: they follow from the taxonomy, which model files hold.
             self.register_buffer(name, torch.from_numpy(np.array(array)), persistent=False)
         on_path = None
         if taxonomy.n_leaves <= _MAX_LEAVES_OF_MATRIX:
@@ -161,7 +162,7 @@ class TreeSegments(nn.Module):
 
     def node_sum(self, values: Tensor) -> Tensor:
         """Add up the columns of each node: (n, n_decisions) to (n, n_branching)."""
-        # The transpose is contiguous along samples, so whole vectors are added at once.
+        # Transposed, so that whole vectors over the samples are added at once.
         total = values.new_zeros(self.taxonomy.n_branching, values.shape[0])
         return total.index_add_(0, self.node, values.T).T
 
@@ -217,8 +218,7 @@ class TreeSegments(nn.Module):
     def paths(self, targets: npt.ArrayLike) -> Paths:
         """List all decisions of every node on the path to each target.
 
-        Runs on the processor that reads the data, so that a training step on another device
-        never waits for a length.
+        Runs on the CPU, so that a training step on another device never waits for a length.
 
         Parameters
         ----------
@@ -236,12 +236,12 @@ class TreeSegments(nn.Module):
         chosen, sample = steps.take(place), place // table.shape[1]
         node = tree.decision_nodes.take(chosen)
         first, fan_out = tree.decision_offsets.take(node), self._fan_outs.take(node)
-        # From the place of an entry to its decision, the same for all entries of a segment.
+        # From the position of an entry to its decision, the same for all entries of a segment.
         shift = first - fan_out.cumsum() + fan_out
         segment = np.arange(sample.size).repeat(fan_out)
         decision = shift.take(segment)
         decision += np.arange(segment.size)
-        # numpy sorts numbers of two bytes by counting.
+        # numpy sorts 16-bit numbers with a faster radix sort.
         key = decision.astype(np.uint16) if tree.n_decisions <= 2**16 else decision
         order = key.argsort(kind="stable")
         arrays = (sample, node, chosen - shift, decision, sample.take(segment), segment, order)
@@ -256,7 +256,7 @@ class TreeSegments(nn.Module):
         return self._paths_to(np.arange(self.taxonomy.n_nodes))
 
     def _paths_to(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """List the decisions on the paths to nodes, one path a row, with -1 in front."""
+        """List the decisions on the path to each node, padded with -1 in front."""
         tree = self.taxonomy
         steps = [tree.last_decision[nodes]]
         while (known := steps[-1] >= 0).any():
@@ -265,7 +265,7 @@ class TreeSegments(nn.Module):
 
 
 def _exact_product(values: Tensor, matrix: Tensor) -> Tensor:
-    # Autocast would round a product, which a sum is spared.
+    # Autocast would round the inputs of a product, which it does not for a sum.
     with without_autocast(values):
         return values @ matrix.to(values.dtype)
 

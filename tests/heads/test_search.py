@@ -174,13 +174,13 @@ def test_no_samples_have_no_leaves():
 def decisions_read(monkeypatch):
     """The number of decisions in each reading."""
     counts = []
-    read = SoftmaxTreeHead.shares_of
+    read = SoftmaxTreeHead.unnormalized_of
 
     def count(head, features, block, wanted):
         counts.append(len(block.decision))
         return read(head, features, block, wanted)
 
-    monkeypatch.setattr(SoftmaxTreeHead, "shares_of", count)
+    monkeypatch.setattr(SoftmaxTreeHead, "unnormalized_of", count)
     return counts
 
 

@@ -134,7 +134,7 @@ def pointed_at_leaves(head, features):
     weight = torch.nn.functional.normalize(head.linear.weight.detach()[paths.decision])
     sign = 2.0 * paths.is_target - 1
     # Three standard deviations of a logit.
-    return features.index_add(0, paths.row, 3 * sign[:, None] * weight)
+    return features.index_add(0, paths.owner, 3 * sign[:, None] * weight)
 
 
 def bench_search():

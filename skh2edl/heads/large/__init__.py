@@ -1,1 +1,1 @@
-"""Trees of 20,000 leaves and more: the weights on the batch's paths alone, and exact search."""
+"""Trees of 20,000 leaves and more: only the weights on the paths of a batch, and exact search."""

@@ -10,26 +10,26 @@ from torch import Tensor
 
 from ..tree_ops import TreeSegments
 
-# Up to so many decisions a node is taken together faster place by place than row by row.
+# Up to so many children, adding the first of each node, then the second and so on is fastest.
 _MAX_WIDTH_BY_PLACE = 8
-# Weights copied at once to read rows that lie apart: 8 MB stay in the cache.
+# Weights copied at once where the decisions are not one slice: 8 MB stay in the cache.
 _MAX_COPIED_WEIGHTS = 2**21
 
 
 @dataclass(frozen=True)
 class Block:
-    """The decisions of some nodes for all samples: one row a decision, one column a sample.
+    """The decisions of some nodes for all samples: a matrix of decisions by samples.
 
     Attributes
     ----------
     node : Tensor of shape (n_nodes,)
         Branching positions.
-    decision, segment : Tensor of shape (n_rows,)
-        Decision of each row, and the place of its node in `node`.
+    decision, segment : Tensor of shape (n_block,)
+        The decisions, and the position in `node` of the node of each.
     contiguous : slice or None
-        The same decisions as a slice, where they are one.
+        The decisions as a slice, if they are one.
     width : int or None
-        How many decisions each node has, where all have as many.
+        Number of decisions of each node, if it is the same for all.
     """
 
     node: Tensor
@@ -51,80 +51,80 @@ class Block:
         """
         fan_out = segments.fan_out.index_select(0, node)
         stop = fan_out.cumsum(0)
-        n_rows = int(stop[-1])
-        segment = torch.repeat_interleave(fan_out, output_size=n_rows)
-        # What to add to the place of a row, the same for all rows of a node.
+        n_block = int(stop[-1])
+        segment = torch.repeat_interleave(fan_out, output_size=n_block)
+        # From the position in the block to the decision, the same for all decisions of a node.
         shift = segments.first_decision.index_select(0, node) - (stop - fan_out)
-        decision = torch.arange(n_rows, device=node.device) + shift.index_select(0, segment)
-        in_a_row = bool((node.diff() == 1).all())
+        decision = torch.arange(n_block, device=node.device) + shift.index_select(0, segment)
+        is_contiguous = bool((node.diff() == 1).all())
         first, width = int(decision[0]), int(fan_out[0])
         return cls(
             node,
             decision,
             segment,
-            slice(first, first + n_rows) if in_a_row else None,
-            width if n_rows == width * node.shape[0] and bool((fan_out == width).all()) else None,
+            slice(first, first + n_block) if is_contiguous else None,
+            width if n_block == width * node.shape[0] and bool((fan_out == width).all()) else None,
         )
 
     def of_nodes(self, chosen: Tensor) -> tuple[Block, Tensor]:
-        """Return the decisions of the marked nodes alone, and which rows they are."""
-        rows = self.to_decisions(chosen).nonzero().squeeze(1)
-        decision, segment = (index.index_select(0, rows) for index in (self.decision, self.segment))
-        return Block(self.node, decision, segment, None, None), rows
+        """Return the decisions of the marked nodes alone, and their positions in this block."""
+        kept = self.to_decisions(chosen).nonzero().squeeze(1)
+        decision, segment = (index.index_select(0, kept) for index in (self.decision, self.segment))
+        return Block(self.node, decision, segment, None, None), kept
 
     def pick(self, values: Tensor) -> Tensor:
-        """Return the rows of the decisions, without a copy where they are a slice."""
+        """Return the values of the block's decisions, without a copy where they are a slice."""
         if self.contiguous is not None:
             return values[self.contiguous]
         return values.index_select(0, self.decision)
 
     def to_decisions(self, values: Tensor) -> Tensor:
-        """Repeat each node's row for its decisions."""
+        """Repeat each node's values for its decisions."""
         return values.index_select(0, self.segment)
 
-    def add_to_each(self, rows: Tensor, values: Tensor, sign: int = 1) -> Tensor:
-        """Add each node's row to the rows of its decisions, or take it off, in place.
+    def add_to_each(self, values: Tensor, of_nodes: Tensor, sign: int = 1) -> Tensor:
+        """Add each node's values to those of its decisions, or subtract them, in place.
 
         Parameters
         ----------
-        rows : Tensor of shape (n_rows, n)
-            A row for each decision.
-        values : Tensor of shape (n_nodes, n)
-            A row for each node.
+        values : Tensor of shape (n_block, n)
+            One value for each decision and sample; changed in place.
+        of_nodes : Tensor of shape (n_nodes, n)
+            One value for each node and sample.
         sign : {1, -1}, default=1
-            What to multiply it by.
+            1 adds, -1 subtracts.
         """
         if self.width is None:
-            return rows.add_(self.to_decisions(values), alpha=sign)
-        rows.unflatten(0, (-1, self.width)).add_(values[:, None], alpha=sign)
-        return rows
+            return values.add_(self.to_decisions(of_nodes), alpha=sign)
+        values.unflatten(0, (-1, self.width)).add_(of_nodes[:, None], alpha=sign)
+        return values
 
     def node_sum(self, values: Tensor) -> Tensor:
-        """Add up the rows of each node."""
-        if (rows := self._rows_by_place(values)) is not None:
-            return reduce(torch.add, rows)
+        """Add up the values of each node's decisions."""
+        if (parts := self._by_place(values)) is not None:
+            return reduce(torch.add, parts)
         total = values.new_zeros(self.node.shape[0], values.shape[1])
         return total.index_add_(0, self.segment, values)
 
     def node_max(self, values: Tensor) -> Tensor:
-        """Return the largest of the rows of each node."""
-        if (rows := self._rows_by_place(values)) is not None:
-            return reduce(torch.maximum, rows)
+        """Return the largest value of each node's decisions."""
+        if (parts := self._by_place(values)) is not None:
+            return reduce(torch.maximum, parts)
         highest = values.new_full((self.node.shape[0], values.shape[1]), -torch.inf)
         index = self.segment[:, None].expand_as(values)
         return highest.scatter_reduce_(0, index, values, "amax")
 
-    def _rows_by_place(self, values: Tensor) -> tuple[Tensor, ...] | None:
-        """Return the first row of each node, the second, and so on, if that is fast.
+    def _by_place(self, values: Tensor) -> tuple[Tensor, ...] | None:
+        """Return the first decisions of all nodes, the second ones and so on, if that is fast.
 
-        Added up one after the other they give the same bits as all rows added in turn.
+        Adding these up gives the same bits as adding the decisions one by one.
         """
         if self.width is None or self.width > _MAX_WIDTH_BY_PLACE:
             return None
         return values.unflatten(0, (-1, self.width)).unbind(1)
 
-    def log_shares(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits less their node's largest, and the log of what they add up to."""
+    def shifted_logits(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Subtract each node's largest logit; return also the log of the sum of exponentials."""
         shifted = logits - self.to_decisions(self.node_max(logits))
         return shifted, self.node_sum(shifted.exp()).log()
 
@@ -132,14 +132,14 @@ class Block:
 def read_block(
     features: Tensor, weight: Tensor, bias: Tensor, block: Block, wanted: Tensor | None = None
 ) -> Tensor:
-    """Return the logits of some decisions for all samples: (n_rows, n).
+    """Return the logits of some decisions for all samples: (n_block, n).
 
     Parameters
     ----------
     features : Tensor of shape (n, n_features)
-        What the backbone says of each sample.
+        Output of the backbone.
     weight, bias : Tensor of shape (n_decisions, n_features), (n_decisions,)
-        The read-out.
+        The linear layer.
     block : Block
         The decisions.
     wanted : Tensor of bool of shape (n_nodes, n), default=None
@@ -148,17 +148,16 @@ def read_block(
     own_bias = block.pick(bias)[:, None]
     at_once = max(1, _MAX_COPIED_WEIGHTS // weight.shape[1])
     if wanted is not None:
-        row, sample = block.to_decisions(wanted).nonzero().unbind(1)
-        # Fewer at once, because each value is worked on no more than once: only copying counts.
-        pairs = (index.split(max(1, at_once // 8)) for index in (block.decision[row], sample))
+        position, sample = block.to_decisions(wanted).nonzero().unbind(1)
+        # Fewer at once: each copy is used for one product only, so small copies are cheapest.
+        pairs = (index.split(max(1, at_once // 8)) for index in (block.decision[position], sample))
         products = [
             weight.index_select(0, some).mul_(features.index_select(0, of)).sum(1)
             for some, of in zip(*pairs, strict=True)
         ]
         logits = own_bias.repeat(1, features.shape[0])
-        return logits.index_put_((row, sample), torch.cat(products), accumulate=True)
+        return logits.index_put_((position, sample), torch.cat(products), accumulate=True)
     if block.contiguous is not None:
         return torch.addmm(own_bias, block.pick(weight), features.T)
-    some_rows = block.decision.split(at_once)
-    products = [weight.index_select(0, rows) @ features.T for rows in some_rows]
-    return torch.cat(products).add_(own_bias)
+    parts = block.decision.split(at_once)
+    return torch.cat([weight.index_select(0, part) @ features.T for part in parts]).add_(own_bias)

@@ -1,8 +1,9 @@
-"""The most probable leaves of a large tree, without reading all of it.
+"""The most probable leaves of a large tree, without evaluating all of it.
 
-No leaf is more probable than its ancestors, so a node whose probability is below that of the leaves
-found so far hides no better one, and the answer is exact. Nodes are opened for all samples of a
-group at once, because one product with many rows is faster than many with few.
+No leaf is more probable than its ancestors. A node that is less probable than the leaves found so
+far can therefore be skipped with all that is below it, and the result is still exact. Nodes are
+evaluated for a group of samples at once, because one large matrix product is faster than many
+small ones.
 """
 
 from __future__ import annotations
@@ -18,25 +19,24 @@ from torch import Tensor, nn
 from ..tree_ops import TreeSegments
 from .blocks import Block
 
-# Samples that are searched for together: a node is read for all of them if one needs it.
+# Samples of a group: a node is evaluated for all of them if one needs it.
 _GROUP = 64
-# Values that one reading gives: few enough to stay in the cache of a processor, and enough for
-# what each reading costs beside them. Fewer where rows are long, because what one reading finds
-# may spare the next.
+# Logits evaluated at once: few enough for the cache of a processor, enough to outweigh the cost of
+# a call. Fewer where features are long, because what one step finds may spare the next.
 _MAX_VALUES = 2**20
 _MAX_WEIGHTS = 2**24
 _MAX_VALUES_ON_DEVICE = 2**24
-# Decisions to read from which on it pays to look for good leaves first, and for better ones on so
-# many further ways down.
+# From so many decisions on it pays to find good leaves first, by following the best path of each
+# sample down; from many decisions on, by following so many more paths.
 _SOME_DECISIONS = 512
 _MANY_DECISIONS = 4096
 _WIDE = 16
-# Of many nodes one in so many is looked at to tell whether most may hide a better leaf.
+# Of many nodes, one in so many is looked at to tell whether most may hide a better leaf.
 _EVERY = 16
-# Decisions read when looking ahead that are kept, because most of them are met again.
+# Decisions evaluated when looking ahead that are kept, because most of them are met again.
 _MAX_KEPT = 2**16
 _UNKNOWN = 2**62
-# A product of one row and one sample takes as long as products of one row and so many samples.
+# One logit of one sample takes as long as the same logit for so many samples at once.
 _COST_OF_A_PAIR = 32
 
 # Nodes with their log P: branching positions (m,), and for each sample of the group (m, n).
@@ -49,17 +49,18 @@ class SearchableHead(Protocol):
     segments: TreeSegments
     linear: nn.Linear
 
-    def shares_of(
+    def unnormalized_of(
         self, features: Tensor, block: Block, wanted: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Return what each of some decisions weighs, and the log of all of a node together.
+        """Return unnormalised probabilities of some decisions, and the log of their node's sum.
 
-        Rows of decisions, which may be overwritten, and rows of nodes, with a column for each
-        sample. Where not all nodes are wanted for all samples, the others need not be right.
+        Shapes are (n_block, n) and (n_nodes, n). The first are what the head has at hand,
+        concentrations or logits; they may be overwritten. Where `wanted` excludes a node for a
+        sample, any finite values will do.
         """
 
-    def log_of_shares(self, share: Tensor) -> Tensor:
-        """Return the logs of shares, which may be overwritten."""
+    def log_of_unnormalized(self, values: Tensor) -> Tensor:
+        """Return the logs of unnormalised probabilities; `values` may be overwritten."""
 
 
 @torch.inference_mode()
@@ -73,9 +74,9 @@ def search_leaves(
     Parameters
     ----------
     head : SearchableHead
-        One row of its own for each decision.
+        With one output of its linear layer for each decision.
     features : Tensor of shape (n, n_features)
-        What the head reads.
+        Input of the head.
     k : int, default=1
         How many; more than there are leaves means all.
 
@@ -99,7 +100,7 @@ def search_leaves(
         raise ValueError(
             "features must be finite, got NaN or infinity in "
             f"{int((~features.isfinite()).any(1).sum())} of {features.shape[0]} sample(s). "
-            "Look for what made them so, or drop these samples."
+            "Find out where they come from, or drop these samples."
         )
     k = min(k, head.segments.taxonomy.n_leaves)
     found = [_Search(head, group, k).run() for group in features.split(_group_size(head))]
@@ -108,13 +109,13 @@ def search_leaves(
 
 
 def _group_size(head: SearchableHead) -> int:
-    """Return how many samples are read together: fewer where one node alone is large."""
+    """Return how many samples form a group: fewer where one node alone is large."""
     largest = int(np.diff(head.segments.taxonomy.decision_offsets).max())
     return max(1, min(_GROUP, _MAX_VALUES_ON_DEVICE // largest))
 
 
 class _Search:
-    """The best leaves of a group of samples so far: k rows, best first, one column a sample."""
+    """The k best leaves of each sample of a group so far, best first: (k, n)."""
 
     def __init__(self, head: SearchableHead, features: Tensor, k: int) -> None:
         self.head, self.features, self.k = head, features, k
@@ -122,7 +123,9 @@ class _Search:
         self.n_leaves, self.n_nodes = tree.n_leaves, tree.n_leaves + tree.n_branching
         n = features.shape[0]
         at_once = _MAX_VALUES if features.device.type == "cpu" else _MAX_VALUES_ON_DEVICE
-        self.max_rows = max(1, min(at_once // max(1, n), _MAX_WEIGHTS // max(1, features.shape[1])))
+        self.max_block = max(
+            1, min(at_once // max(1, n), _MAX_WEIGHTS // max(1, features.shape[1]))
+        )
         self.root = (
             torch.zeros(1, dtype=torch.int64, device=features.device),
             head.linear.weight.new_zeros(1, n),
@@ -148,12 +151,12 @@ class _Search:
             while ahead and self._n_decisions(nodes) > ahead[-1][0]:
                 self._look_ahead(nodes, ahead.pop()[1])
                 nodes = self._hopeful(nodes)
-            # Depth first, so that only the siblings of what is being read wait.
+            # Depth first, so that only siblings of the nodes being evaluated wait.
             parts, found = list(self._parts(nodes)), self.found
             if len(parts) == 1:
                 waiting.append((self._open(nodes), found))
             else:
-                # Nodes that are few among all of them may be most of a part, and the reverse.
+                # The nodes worth opening may be few of all and yet most of one part.
                 waiting += [(part, None) for part in reversed(parts)]
         self._fill_up()
         return self.leaves, self.found
@@ -173,14 +176,14 @@ class _Search:
     def _parts(self, nodes: _Nodes) -> Iterator[_Nodes]:
         """Split nodes so that the decisions of a part, but for its last node, are not too many."""
         fan_out = self.segments.fan_out.index_select(0, nodes[0])
-        part = (fan_out.cumsum(0) - fan_out) // self.max_rows
+        part = (fan_out.cumsum(0) - fan_out) // self.max_block
         sizes = part.unique_consecutive(return_counts=True)[1].tolist()
         return zip(*(values.split(sizes) for values in nodes), strict=True)
 
     def _hopeful(self, nodes: _Nodes) -> _Nodes:
         """Return the nodes that may hide a leaf as good as the worst one found, for some sample.
 
-        If these are most, return all: nodes without a gap are read without a copy of their rows.
+        If these are most, return all: the weights of nodes without a gap need no copy.
         """
         if self._most_seem_hopeful(nodes[1]):
             return nodes
@@ -193,11 +196,11 @@ class _Search:
         return (log_p - self.found[-1]).amax(1)
 
     def _most_seem_hopeful(self, log_p: Tensor) -> bool:
-        """Look at some of many nodes: where most may hide a better leaf, none is left out."""
+        """Look at some of many nodes: where most may hide a better leaf, none is skipped."""
         return log_p.shape[0] > _MANY_DECISIONS and _most(self._above(log_p[::_EVERY]) >= 0)
 
     def _open(self, nodes: _Nodes, keep: bool = False) -> _Nodes:
-        """Read the children of nodes: note the leaves, return the others."""
+        """Evaluate the children of nodes: note the leaves, return the others."""
         known = self.kept.knows(nodes, self.found[-1])
         if known is None:
             return self._read(nodes, keep)
@@ -212,11 +215,11 @@ class _Search:
     def _read(self, nodes: _Nodes, keep: bool) -> _Nodes:
         block = Block.of(self.segments, nodes[0])
         wanted = self._few_wanted(nodes, block)
-        share, total = self.head.shares_of(self.features, block, wanted)
+        values, total = self.head.unnormalized_of(self.features, block, wanted)
         if not keep:
-            block, share = self._without_poor_leaves(nodes, block, share, total)
-        # Not the way above less the total first: leaves that are alike have to stay alike.
-        log_conditional = block.add_to_each(self.head.log_of_shares(share), total, sign=-1)
+            block, values = self._without_poor_leaves(nodes, block, values, total)
+        # In this order: subtracting the total from log P first would round ties apart.
+        log_conditional = block.add_to_each(self.head.log_of_unnormalized(values), total, sign=-1)
         if wanted is not None:
             log_conditional.masked_fill_(~block.to_decisions(wanted), -torch.inf)
         if keep:
@@ -224,7 +227,7 @@ class _Search:
         return self._sort_out(block, block.add_to_each(log_conditional, nodes[1]))
 
     def _few_wanted(self, nodes: _Nodes, block: Block) -> Tensor | None:
-        """Tell for which samples the nodes matter, if it pays to read them for these alone."""
+        """Tell for which samples the nodes matter, if it pays to evaluate them for these alone."""
         if block.contiguous is not None:
             return None
         wanted = nodes[1] >= self.found[-1]
@@ -232,26 +235,25 @@ class _Search:
         return wanted if few else None
 
     def _without_poor_leaves(
-        self, nodes: _Nodes, block: Block, share: Tensor, total: Tensor
+        self, nodes: _Nodes, block: Block, values: Tensor, total: Tensor
     ) -> tuple[Block, Tensor]:
-        """Leave out nodes whose best decision is no better than what was found.
+        """Drop nodes whose best decision is no better than what was found.
 
-        Where most decisions end at leaves, which is where most of a large tree is, this spares
-        working on each of them.
+        Only where most decisions end at leaves, as most decisions of a large tree do.
         """
         child = block.pick(self.segments.below)
         is_leaf = child < self.n_leaves
         if not _most(is_leaf):
-            return block, share
-        best = self.head.log_of_shares(block.node_max(share)).sub_(total).add_(nodes[1])
+            return block, values
+        best = self.head.log_of_unnormalized(block.node_max(values)).sub_(total).add_(nodes[1])
         above = best.sub_(self.found[-1]).amax(1)
-        # Of leaves that are equally probable the first ones count; any may be below a node.
+        # Of equally probable leaves the first in tree order count; any may be below a node.
         first = child.masked_fill(~is_leaf, 0).min()
         counts = above >= 0 if bool(first < self.leaves[-1].max()) else above > 0
         if _most(counts):
-            return block, share
-        block, rows = block.of_nodes(counts)
-        return block, share.index_select(0, rows)
+            return block, values
+        block, kept = block.of_nodes(counts)
+        return block, values.index_select(0, kept)
 
     def _sort_out(self, block: Block, log_p: Tensor) -> _Nodes:
         """Note the leaves among the decisions, return the other nodes."""
@@ -261,11 +263,11 @@ class _Search:
             return self.n_nodes - 1 - child, log_p
         above = self._above(log_p)
         is_hopeful = above >= 0
-        # Of leaves that are equally probable the first ones count.
+        # Of equally probable leaves the first in tree order count.
         may_count = (above > 0) | (is_hopeful & (child < self.leaves[-1].max()))
         self._note(*_select((child, log_p), may_count & is_leaf))
-        goes_on = ~is_leaf if _most(is_hopeful) else is_hopeful & ~is_leaf
-        child, log_p = _select((child, log_p), goes_on)
+        is_open = ~is_leaf if _most(is_hopeful) else is_hopeful & ~is_leaf
+        child, log_p = _select((child, log_p), is_open)
         return self.n_nodes - 1 - child, log_p
 
     def _note(self, leaf: Tensor, log_p: Tensor) -> None:
@@ -277,7 +279,7 @@ class _Search:
         some = better.any(1).nonzero().squeeze(1)
         if not some.numel():
             return
-        # In tree order, which a stable sort leaves to equally probable ones.
+        # In tree order, which a stable sort keeps among equally probable leaves.
         leaf, order = leaf[some].sort()
         some = some[order]
         log_p = log_p[some].masked_fill_(~better[some], self.lowest)
@@ -303,31 +305,31 @@ class _Search:
 
 
 class _Kept:
-    """What was read of some nodes for the samples of a group, -inf for samples not read."""
+    """Log p of decisions evaluated before, -inf for the samples they were not evaluated for."""
 
     def __init__(self, segments: TreeSegments) -> None:
         self.segments = segments
-        # From the number of a node's decision to its row; the same for all decisions of the node.
+        # From a decision to its position here; the same for all decisions of a node.
         self.shift: Tensor | None = None
-        self.rows: list[Tensor] = []
-        self.n_rows = 0
+        self.values: list[Tensor] = []
+        self.n_kept = 0
 
     def keep(self, block: Block, log_conditional: Tensor) -> None:
         """Keep log p of the decisions of nodes."""
-        n_rows = log_conditional.shape[0]
-        if self.n_rows + n_rows > _MAX_KEPT:
+        n_kept = self.n_kept + log_conditional.shape[0]
+        if n_kept > _MAX_KEPT:
             return
         if self.shift is None:
             self.shift = torch.full_like(self.segments.first_decision, _UNKNOWN)
-        row = torch.arange(self.n_rows, self.n_rows + n_rows, device=block.node.device)
-        self.shift[block.to_decisions(block.node)] = row - block.decision
-        self.rows.append(log_conditional)
-        self.n_rows += n_rows
+        position = torch.arange(self.n_kept, n_kept, device=block.node.device)
+        self.shift[block.to_decisions(block.node)] = position - block.decision
+        self.values.append(log_conditional)
+        self.n_kept = n_kept
 
     def knows(self, nodes: _Nodes, worst: Tensor) -> Tensor | None:
-        """Tell which nodes are known for all samples for which they are not below a worst log P.
+        """Tell which nodes are known for every sample to which they matter: log P >= `worst`.
 
-        None means that they are too few to be told apart.
+        None means that too few are known to treat them separately.
         """
         if self.shift is None:
             return None
@@ -336,8 +338,8 @@ class _Kept:
         if 2 * int(known.count_nonzero()) <= known.numel():
             return None
         first = self.segments.first_decision.index_select(0, nodes[0]) + shift
-        first_row = self._pick(first.masked_fill_(~known, 0))
-        known &= ~((nodes[1] >= worst) & (first_row == -torch.inf)).any(1)
+        first_value = self._pick(first.masked_fill_(~known, 0))
+        known &= ~((nodes[1] >= worst) & (first_value == -torch.inf)).any(1)
         return known if 2 * int(known.count_nonzero()) > known.numel() else None
 
     def read(self, block: Block) -> Tensor:
@@ -346,10 +348,10 @@ class _Kept:
         shift = block.to_decisions(self.shift.index_select(0, block.node))
         return self._pick(block.decision + shift)
 
-    def _pick(self, rows: Tensor) -> Tensor:
-        if len(self.rows) > 1:
-            self.rows = [torch.cat(self.rows)]
-        return self.rows[0].index_select(0, rows)
+    def _pick(self, positions: Tensor) -> Tensor:
+        if len(self.values) > 1:
+            self.values = [torch.cat(self.values)]
+        return self.values[0].index_select(0, positions)
 
 
 def _most(mask: Tensor) -> bool:
@@ -357,11 +359,11 @@ def _most(mask: Tensor) -> bool:
 
 
 def _select(nodes: _Nodes, mask: Tensor) -> _Nodes:
-    """Return the marked rows, without a copy if that is all."""
-    rows = mask.nonzero().squeeze(1)
-    if rows.shape == mask.shape:
+    """Return the marked nodes, without a copy if that is all of them."""
+    marked = mask.nonzero().squeeze(1)
+    if marked.shape == mask.shape:
         return nodes
-    return nodes[0].index_select(0, rows), nodes[1].index_select(0, rows)
+    return nodes[0].index_select(0, marked), nodes[1].index_select(0, marked)
 
 
 def _best_of_each_sample(nodes: _Nodes, width: int) -> _Nodes:
