@@ -1,4 +1,8 @@
-"""Heads and losses: each method is a small module from a feature to a loss."""
+"""Heads and losses: each method is a small module from a feature to a loss.
+
+`h2edl` is the method of the paper, `losses` its objective, `evidence` its functions from logits to
+evidence. `softmax` and `evidential` hold the baselines; docs/contributing.md says how to add one.
+"""
 
 from .softmax import SoftmaxHead, SoftmaxTreeHead
 

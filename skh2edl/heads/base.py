@@ -243,7 +243,7 @@ class EvidentialHead(TreeHead):
         self.kl_ramp = kl_ramp
 
     def to_evidence(self, logits: Tensor) -> Tensor:
-        """Turn logits into evidence, ``s * softplus(logits)``."""
+        """Turn logits into evidence, ``s * f(logits)``; f is softplus unless `evidence` says so."""
         return self.evidence_function(logits) * self.log_scale.exp()
 
     def kl_weight_at(self, progress: float) -> float:

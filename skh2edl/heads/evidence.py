@@ -1,4 +1,7 @@
-"""The functions from logits to evidence, and their inverses."""
+"""The functions from logits to evidence, and their inverses.
+
+They are applied in :meth:`skh2edl.heads.base.EvidentialHead.to_evidence`.
+"""
 
 from __future__ import annotations
 

@@ -11,6 +11,9 @@ leaf term L_leaf = -log P(label)           the sum of :func:`log_risk` over the 
 consistency variant                        :func:`rising_vacuity`
 =========================================  ===================================================
 
+They are weighted and added up in :meth:`skh2edl.heads.h2edl.OpinionTreeHead.loss`. What only a
+baseline uses stands at the end of the table's functions: :func:`log_det_fisher` is I-EDL's.
+
 An opinion is one branching node v on the path to the label of one sample. It is one *segment* of a
 batch, and the children of v are its *entries*. Concentrations are ``alpha = e + W a``: evidence e,
 prior weight W, base rate a. `prior` is ``W a``, `strength` is ``S = Σ alpha``, ``p = alpha / S``,

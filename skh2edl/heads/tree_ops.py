@@ -216,7 +216,10 @@ class TreeSegments(nn.Module):
         return torch.cat(sums[::-1], dim=1)
 
     def paths(self, targets: npt.ArrayLike) -> Paths:
-        """List all decisions of every node on the path to each target.
+        """List all decisions of every node on the path to each target, D(v*) in the paper.
+
+        The path to an ancestor is shorter, and that to the root is empty: outputs below the label
+        are not in the list and receive no gradient.
 
         Runs on the CPU, so that a training step on another device never waits for a length.
 

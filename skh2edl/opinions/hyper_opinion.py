@@ -208,13 +208,17 @@ class HyperOpinion:
 
     @cached_property
     def mass(self) -> FloatArray:
-        """Belief in exactly each focal set and nothing finer, shape (n_samples, n_focal_sets)."""
+        """Belief in exactly each focal set and nothing finer, shape (n_samples, n_focal_sets).
+
+        A leaf has its reach, a branching node its reach times its vacuity (eq. 6 of the paper).
+        """
         walk, n_leaves = self._walk, self._taxonomy.n_leaves
 
         def fill(evidence: Matrix, strength: Matrix, out: FloatArray) -> None:
             belief = walk.multiply(evidence / walk.to_children(strength))
             out[:, :n_leaves] = belief.take(walk.leaf_decisions, axis=1)
-            stops = np.divide(self._prior_weight, strength, out=strength)
+            # The first branching node has a reach of 1.
+            stops = self._prior_weight / strength
             stops[:, 1:] *= belief.take(walk.branching_decisions, axis=1)
             out[:, n_leaves:] = stops
 
