@@ -25,7 +25,14 @@ from ..training.checkpoints import PARAMETERS_THAT_MAY_DIFFER, CheckpointFile
 from ..training.feature_cache import frozen_features
 from ..training.loop import HeldOut, Plan, identity_of_run, train
 from ..training.network import Network
-from ..training.recipe import GROUPS, Hardware, Recipe, resolve_precision
+from ..training.recipe import (
+    RECIPES,
+    Hardware,
+    Recipe,
+    find_hardware,
+    find_recipe,
+    resolve_precision,
+)
 from ..training.resuming import check_unchanged, fixed_parameters, resume_head
 from ..training.samples import FeatureSamples, ImageSamples, Output, Samples, TrainingSet
 from ..training.selection import split_validation
@@ -68,7 +75,7 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
     max_epochs: int = 100
     batch_size: int = 64
     learning_rate: float = 1e-3
-    recipe: Recipe | None = None
+    recipe: Recipe | str | None = None
     validation_fraction: float | None = 0.1
     class_weight: Any = None
     warm_start: bool = False
@@ -93,7 +100,7 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "recipe": [Recipe, None],
+        "recipe": [Recipe, StrOptions(set(RECIPES)), None],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "warm_start": ["boolean"],
@@ -106,7 +113,7 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
     }
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, also those of a recipe or hardware that is None so far.
+        """Set parameters, also those of a recipe or hardware that is None or a name so far.
 
         Parameters
         ----------
@@ -117,9 +124,9 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         -------
         self
         """
-        for name, kind in GROUPS.items():
-            if getattr(self, name) is None and any(key.startswith(f"{name}__") for key in params):
-                setattr(self, name, kind())
+        for name, find in (("recipe", find_recipe), ("hardware", find_hardware)):
+            if any(key.startswith(f"{name}__") for key in params):
+                params[name] = find(params.get(name, getattr(self, name)))
         return super().set_params(**params)
 
     def _validate_params(self) -> None:
@@ -128,10 +135,10 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         self._hardware()._validate_params()
 
     def _recipe(self) -> Recipe:
-        return Recipe() if self.recipe is None else self.recipe
+        return find_recipe(self.recipe)
 
     def _hardware(self) -> Hardware:
-        return Hardware() if self.hardware is None else self.hardware
+        return find_hardware(self.hardware)
 
     # What a method decides ---------------------------------------------------------------------
 

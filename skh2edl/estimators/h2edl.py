@@ -67,7 +67,9 @@ class H2EDLClassifier(TreeClassifier):
         The base rate of a child is proportional to ``(count + smoothing) ** -power``: 0 is uniform,
         1 gives rarer children a higher one (the paper's base-rate variant).
     prior_weight : float or "children", default="children"
-        Weight W of the prior: a number for every node, or each node's number of children.
+        Weight W of the prior: a number for every node, or each node's number of children K.
+    prior_scale : float, default=1.0
+        Factor of that weight, the paper's w_scale: ``W = prior_scale * K``.
     risk : {"squared", "log", "digamma", "none"}, default="squared"
         The evidential risk of each decision.
     kl_weight : float, default=0.3
@@ -93,16 +95,16 @@ class H2EDLClassifier(TreeClassifier):
     l2 : float, default=0.01
         Penalty of a fit on d fixed features: ``l2 d / 2`` times the squared weights, beside the
         sum of the losses: a prior under which a logit has the variance ``1 / l2``. Features are
-        centred and divided by one number, their mean standard deviation.
+        centred and divided by one number, the root of their mean variance.
     tol, max_iter : float and int, default=1e-4 and 1000
         Largest gradient component, and number of iterations, at which that fit stops.
     max_epochs, batch_size : int, default=100 and 64
         Passes over the data, and samples of a step over all processes.
     learning_rate : float, default=1e-3
         Of AdamW for the head; a cosine takes it to 0.
-    recipe : Recipe, default=None
-        Weight decay, warm-up, learning rate of the backbone, augmentation, selection of the epoch
-        and the like; None means ``Recipe()``.
+    recipe : Recipe or {"fine_grained", "paper"}, default=None
+        Optimiser, weight decay, warm-up, learning rate of the backbone, augmentation, selection of
+        the epoch and the like; None means "fine_grained", which is ``Recipe()``.
     validation_fraction : float, default=0.1
         Fraction of the samples held out to choose the epoch that is kept; None keeps the last.
     class_weight : dict or "balanced", default=None
@@ -180,6 +182,7 @@ class H2EDLClassifier(TreeClassifier):
     base_rate_power: float = 0.0
     base_rate_smoothing: float = 1.0
     prior_weight: float | str = "children"
+    prior_scale: float = 1.0
     risk: str = "squared"
     kl_weight: float = KL_WEIGHT
     kl_per_child: bool = True
@@ -196,6 +199,7 @@ class H2EDLClassifier(TreeClassifier):
         "base_rate_power": [Interval(Real, 0, 1, closed="both")],
         "base_rate_smoothing": [Interval(Real, 0, None, closed="neither")],
         "prior_weight": [Interval(Real, 0, None, closed="neither"), StrOptions({"children"})],
+        "prior_scale": [Interval(Real, 0, None, closed="neither")],
         "risk": [StrOptions(set(RISKS))],
         "kl_weight": [Interval(Real, 0, None, closed="left")],
         "kl_per_child": ["boolean"],
@@ -214,12 +218,14 @@ class H2EDLClassifier(TreeClassifier):
                 f"the taxonomy decides (from 0, the root), got {len(self.depth_weights)}."
             )
         fan_out = np.diff(taxonomy.decision_offsets)
-        by_children = self.prior_weight == "children"
+        weight = (
+            fan_out if self.prior_weight == "children" else np.full(len(fan_out), self.prior_weight)
+        )
         return OpinionTreeHead(
             taxonomy,
             n_features,
             self._base_rate(taxonomy, label_weight),
-            fan_out * 1.0 if by_children else np.full(len(fan_out), self.prior_weight),
+            self.prior_scale * weight,
             supervised_nodes(taxonomy, label_weight),
             risk=self.risk,
             leaf_weight=self.leaf_weight,

@@ -22,7 +22,7 @@ from .large.blocks import Block, read_block
 from .large.paths import read_paths
 from .tree_ops import Paths, TreeSegments, without_autocast
 
-# From so many leaves on, a training step evaluates only the weights on the batch's paths and a
+# Number of leaves from which a training step evaluates only the weights on the batch's paths and a
 # prediction searches: a dense layer over all decisions would take most of the time and memory.
 LARGE_TREE = 20_000
 

@@ -8,9 +8,9 @@ In the symbols and equations of the paper, for a branching node v and the featur
   expected probabilities ``p_v = α_v / S_v`` (eq. 1);
 - the probability of a leaf, ``P(l | x) = Π p_{v,c}`` over the decisions (v, c) on the path to it,
   D(l) (eq. 3);
-- the objective over the path to the label, ``Σ w_d (L_edl + λ_t L_kl) + β L_leaf`` (eq. 7): EDL
-  risk, annealed KL regulariser and leaf term, all in :mod:`skh2edl.heads.losses`. A label that is
-  an ancestor has a shorter path and is treated the same.
+- the objective over the path to the label: ``L_path = Σ w_d (L_edl + λ_t L_kl)`` (eq. 7), EDL risk
+  and annealed KL regulariser, plus ``β L_leaf``; all terms are in :mod:`skh2edl.heads.losses`. A
+  label that is an ancestor has a shorter path and is treated the same.
 
 The hyper-opinion of the same evidence (eq. 5 and 6) is :class:`skh2edl.HyperOpinion`.
 """
@@ -176,21 +176,15 @@ class OpinionTreeHead(EvidentialHead):
         strength = paths.segment_sum(alpha)
         probability = alpha / paths.to_entries(strength)
 
-        # The leaf term: -log P(label) is the sum of these over the path.
-        surprise = losses.log_risk(alpha, strength, paths.target)
-        if self.risk == "squared":
-            risk = losses.squared_risk(probability, strength, paths.target, paths.segment_sum)
-        elif self.risk == "digamma":
-            risk = losses.digamma_risk(alpha, strength, paths.target)
-        else:
-            risk = surprise if self.risk == "log" else torch.zeros_like(surprise)
+        leaf = losses.log_risk(alpha, strength, paths.target)  # its sum over the path: -log P
+        path = self._edl_risk(alpha, strength, probability, leaf, paths)
         kl_weight = self.kl_weight_at(progress)
         if kl_weight > 0:
             kl = losses.off_target_kl(alpha, prior, paths.is_target, paths.segment_sum)
             if self.kl_per_child:
                 kl = kl / self.segments.fan_out.index_select(0, paths.node)
-            risk = risk + kl_weight * kl
-        loss = self.depth_weights.index_select(0, paths.node) * risk + self.leaf_weight * surprise
+            path = path + kl_weight * kl
+        loss = self.depth_weights.index_select(0, paths.node) * path + self.leaf_weight * leaf
         if self.consistency_weight > 0:
             loss = loss + self.consistency_weight * losses.rising_vacuity(
                 probability.index_select(0, paths.target),
@@ -198,3 +192,13 @@ class OpinionTreeHead(EvidentialHead):
                 paths.has_previous,
             )
         return paths.sample_sum(loss)
+
+    def _edl_risk(
+        self, alpha: Tensor, strength: Tensor, probability: Tensor, leaf: Tensor, paths: Paths
+    ) -> Tensor:
+        """Return L_edl of every opinion on the paths, in the form that `risk` names."""
+        if self.risk == "squared":
+            return losses.squared_risk(probability, strength, paths.target, paths.segment_sum)
+        if self.risk == "digamma":
+            return losses.digamma_risk(alpha, strength, paths.target)
+        return leaf if self.risk == "log" else torch.zeros_like(leaf)

@@ -186,7 +186,7 @@ def _branching(tree: Taxonomy, node: int) -> int:
 
 
 def _place(tree: Taxonomy, node: int) -> str:
-    """Write the way to a node; the names of a chain that repeat are written once."""
+    """Format the path to a node; the names of a chain that repeat are written once."""
     path = []
     while node > 0:
         path.append(str(tree.names[node]))
@@ -224,7 +224,7 @@ def _list(parts: Sequence[str], count: int) -> str:
 
 
 def _share(value: float) -> str:
-    """Write a share with two decimals, never rounding something to nothing or to all."""
+    """Format a fraction with two decimals, never rounding something to nothing or to all."""
     if value <= 0 or value >= 1:
         return f"{min(max(value, 0), 1):.0f}"
     if value < _VISIBLE:

@@ -146,7 +146,7 @@ def spawn(
 
 
 def _run(rank: int, folder: str, n_processes: int, port: int) -> None:
-    """Be one of the processes."""
+    """Run in a spawned process."""
     # As if another launcher had started it: Fabric then starts none.
     for left_over in ("TORCHELASTIC_RUN_ID", "RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"):
         os.environ.pop(left_over, None)
@@ -242,7 +242,7 @@ def naming_lost_processes(fabric: Any) -> Iterator[None]:
 
 
 def check_agreement(fabric: Any, parts: dict[str, str]) -> None:
-    """Refuse to train together on different things.
+    """Raise if the processes differ in data, labels or seed.
 
     Parameters
     ----------

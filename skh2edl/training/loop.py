@@ -37,6 +37,9 @@ from .sync_batch_norm import BatchPart, naming_batches_of_one, synchronized_batc
 # Called with the network and the record of an epoch; True stops the training.
 OnEpoch = Callable[[Network, dict[str, float]], bool]
 
+# Of SGD; AdamW has none.
+_MOMENTUM = 0.9
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -51,7 +54,7 @@ class Plan:
     max_epochs, batch_size : int
         Passes over the data at most, and samples of a step over all processes.
     learning_rate : float
-        Of AdamW, for the head.
+        Of the optimiser, for the head.
     seed : int
         What all randomness of the loop derives from.
     first_progress, last_progress : float
@@ -195,7 +198,7 @@ def _train_elsewhere(
     held_out: HeldOut | None,
     checkpoint: CheckpointFile | None,
 ) -> dict[str, Any]:
-    """Be one of the processes that another one started, and hand over what was learnt."""
+    """Train in a spawned process and return its weights and progress."""
     joined = replace(plan, hardware=clone(plan.hardware).set_params(strategy="ddp"))
     progress = _train_here(network, data, joined, held_out, checkpoint, on_epoch=None)
     return {"network": network.state_dict(), "progress": vars(progress)}
@@ -261,8 +264,9 @@ class _Run:
                 group["params"] = [item for item in group["params"] if item is not rows]
         self.optimizer: Any = optim.create_optimizer_v2(  # type: ignore[attr-defined]
             [group for group in groups if group["params"]],
-            opt="adamw",
+            opt=plan.recipe.optimizer,  # timm's "sgd" is Nesterov's
             lr=plan.learning_rate,
+            momentum=_MOMENTUM,
             # One pass over the weights instead of ten, on a processor too.
             fused=fabric.device.type in ("cuda", "cpu"),
         )
@@ -484,6 +488,7 @@ def _is_updated_by_rows(network: Network, plan: Plan, n_processes: int) -> bool:
     """Tell whether a step moves only the rows of the head that its samples pass."""
     return (
         network.head.is_large
+        and plan.recipe.optimizer == "adamw"
         # A running mean of all weights touches all rows, and processes exchange whole gradients.
         and plan.recipe.ema_decay is None
         and n_processes == 1

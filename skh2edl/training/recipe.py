@@ -19,8 +19,10 @@ class Recipe(BaseEstimator):
 
     Parameters
     ----------
+    optimizer : {"adamw", "sgd"}, default="adamw"
+        "sgd" has Nesterov's momentum of 0.9 and wants a larger `learning_rate`, such as 0.03.
     weight_decay : float, default=0.05
-        Of AdamW.
+        Of the optimiser; biases and normalisations have none.
     warmup_epochs : float, default=0.0
         Epochs over which the learning rate rises, before a cosine takes it to 0.
     backbone_lr_scale : float, default=0.1
@@ -51,6 +53,7 @@ class Recipe(BaseEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "optimizer": [StrOptions({"adamw", "sgd"})],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
         "warmup_epochs": [Interval(Real, 0, None, closed="left")],
         "backbone_lr_scale": [Interval(Real, 0, None, closed="neither")],
@@ -65,6 +68,7 @@ class Recipe(BaseEstimator):
     def __init__(
         self,
         *,
+        optimizer: str = "adamw",
         weight_decay: float = 0.05,
         warmup_epochs: float = 0.0,
         backbone_lr_scale: float = 0.1,
@@ -75,6 +79,7 @@ class Recipe(BaseEstimator):
         selection: str | Callable[..., float] = "balanced_accuracy",
         patience: int | None = None,
     ) -> None:
+        self.optimizer = optimizer
         self.weight_decay = weight_decay
         self.warmup_epochs = warmup_epochs
         self.backbone_lr_scale = backbone_lr_scale
@@ -133,7 +138,41 @@ class Hardware(BaseEstimator):
         self.compile = compile
 
 
-# Parameter of a classifier -> what None stands for.
+# Recipes by name. The paper states AdamW, its epochs and the selection; the rest is our choice.
+RECIPES: dict[str, dict[str, Any]] = {
+    "fine_grained": {},
+    "paper": {"weight_decay": 0.01, "backbone_lr_scale": 0.1, "augmentation": "timm"},
+}
+
+
+def find_recipe(recipe: Recipe | str | None) -> Recipe:
+    """Return the recipe itself: None means "fine_grained", the defaults of :class:`Recipe`.
+
+    Parameters
+    ----------
+    recipe : Recipe, str or None
+        A recipe, or the name of one in `RECIPES`.
+
+    Examples
+    --------
+    >>> find_recipe("paper").backbone_lr_scale
+    0.1
+    """
+    return recipe if isinstance(recipe, Recipe) else Recipe(**RECIPES[recipe or "fine_grained"])
+
+
+def find_hardware(hardware: Hardware | None) -> Hardware:
+    """Return the hardware itself; None means one device, the best there is.
+
+    Parameters
+    ----------
+    hardware : Hardware or None
+        Where to train.
+    """
+    return Hardware() if hardware is None else hardware
+
+
+# Parameter of a classifier -> the object that groups parameters.
 GROUPS: dict[str, type[Recipe] | type[Hardware]] = {"recipe": Recipe, "hardware": Hardware}
 
 

@@ -18,6 +18,7 @@ _FIXED_ON_RESUME = (
     "base_rate_power",
     "base_rate_smoothing",
     "prior_weight",
+    "prior_scale",
     "leaf_prior",
     "group_level",
 )

@@ -43,7 +43,7 @@ class Samples(Protocol):
     def training_loader(
         self, batch_size: int, seed: int, rank: int = 0, n_processes: int = 1
     ) -> Any:
-        """Return a process's share of batches in an order of seed and epoch alone."""
+        """Return this process's batches; their order depends only on seed and epoch."""
 
     def read(self, network: Network, output: Output, device: torch.device) -> npt.NDArray[Any]:
         """Return what a method of the network's head says of every sample."""
@@ -77,7 +77,7 @@ class FeatureSamples:
     def training_loader(
         self, batch_size: int, seed: int, rank: int = 0, n_processes: int = 1
     ) -> FeatureLoader:
-        """Return a process's share of batches in an order of seed and epoch alone."""
+        """Return this process's batches; their order depends only on seed and epoch."""
         sampler = EpochSampler(
             len(self), batch_size, seed=seed, shuffle=True, rank=rank, n_ranks=n_processes
         )
@@ -140,7 +140,7 @@ class ImageSamples:
     def training_loader(
         self, batch_size: int, seed: int, rank: int = 0, n_processes: int = 1
     ) -> Any:
-        """Return a process's share of batches in an order of seed and epoch alone."""
+        """Return this process's batches; their order depends only on seed and epoch."""
         return make_loader(
             self.source,
             self.training,
@@ -174,7 +174,7 @@ class ImageSamples:
         )
         read = reading(network.head, output)
         outputs = predict_batches(network, read, batches, len(self), device)
-        # What could not be read has no answer; a network without an answer is another matter.
+        # NaN is expected for an unreadable image; for any other image it is an error.
         unanswered = np.flatnonzero(np.isnan(outputs).any(axis=1)).tolist()
         if broken := [position for position in unanswered if position not in loader.bad]:
             names = ", ".join(self.describe(position) for position in broken[:5])

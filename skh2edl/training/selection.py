@@ -33,7 +33,7 @@ def split_validation(
     Parameters
     ----------
     targets : ndarray of int64 of shape (n_samples,)
-        Target nodes; each keeps its share on both sides where it has two samples or more.
+        Target nodes; each is split in proportion where it has two samples or more.
     groups : ndarray of shape (n_samples,) or None
         Samples of one group stay on one side.
     fraction : float

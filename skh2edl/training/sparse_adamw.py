@@ -11,7 +11,7 @@ from torch.optim import Optimizer, SparseAdam
 
 
 class RowOptimizer(Optimizer):
-    """One optimiser for dense gradients and one for a weight of which few rows have a gradient.
+    """One optimiser for dense gradients and one for a weight matrix with a sparse gradient.
 
     A row without a gradient keeps its moments, and its weight does not decay, until a sample
     passes it again.
@@ -78,7 +78,7 @@ class RowOptimizer(Optimizer):
 
 @torch.no_grad()
 def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> None:
-    """Shorten the gradients to a norm together, also those of single rows.
+    """Clip the joint norm of dense and sparse gradients.
 
     Parameters
     ----------
