@@ -244,8 +244,6 @@ class _Run:
         held_out: HeldOut | None,
         batch_part: BatchPart,
     ) -> None:
-        from timm import optim
-        from timm.scheduler.scheduler_factory import create_scheduler_v2
         from timm.utils.model_ema import ModelEmaV3
 
         self.fabric, self.network, self.data, self.plan = fabric, network, data, plan
@@ -255,40 +253,12 @@ class _Run:
             plan.batch_size, plan.seed, fabric.global_rank, fabric.world_size
         )
         self.n_batches = max(len(self.loader), 1)
-        groups = _groups(network, plan)
         self.by_rows = _is_updated_by_rows(network, plan, fabric.world_size)
         network.head.sparse_gradient = self.by_rows
-        if self.by_rows:
-            rows = cast(nn.Parameter, network.head.linear.weight)
-            for group in groups:
-                group["params"] = [item for item in group["params"] if item is not rows]
-        self.optimizer: Any = optim.create_optimizer_v2(  # type: ignore[attr-defined]
-            [group for group in groups if group["params"]],
-            opt=plan.recipe.optimizer,  # timm's "sgd" is Nesterov's
-            lr=plan.learning_rate,
-            momentum=_MOMENTUM,
-            # One pass over the weights instead of ten, on a processor too.
-            fused=fabric.device.type in ("cuda", "cpu"),
-        )
-        if self.by_rows:
-            self.optimizer = RowOptimizer(
-                self.optimizer, rows, lr=plan.learning_rate, weight_decay=plan.recipe.weight_decay
-            )
-        self.scheduler, _ = create_scheduler_v2(
-            self.optimizer,
-            sched="cosine",
-            num_epochs=plan.max_epochs,
-            warmup_epochs=plan.recipe.warmup_epochs,  # type: ignore[arg-type]
-            warmup_lr=0.0,
-            warmup_prefix=True,
-            step_on_epochs=False,
-            updates_per_epoch=self.n_batches,
-        )
-        self.ema = (
-            None
-            if plan.recipe.ema_decay is None
-            else ModelEmaV3(network, decay=plan.recipe.ema_decay)
-        )
+        self.optimizer: Any = _make_optimizer(network, plan, self.by_rows, fabric.device.type)
+        self.scheduler = _make_scheduler(self.optimizer, plan, self.n_batches)
+        decay = plan.recipe.ema_decay
+        self.ema = None if decay is None else ModelEmaV3(network, decay=decay)
 
     def all_epochs(
         self,
@@ -482,6 +452,47 @@ class _Run:
                 "learning_rate, set clip_norm, or check these samples. The checkpoint of the epoch "
                 "before, if there is one, is intact."
             )
+
+
+def _make_optimizer(network: Network, plan: Plan, by_rows: bool, device_type: str) -> Any:
+    """Return the optimiser; with `by_rows` the head's weights have one for sparse gradients."""
+    from timm import optim
+
+    rows = cast(nn.Parameter, network.head.linear.weight)
+    groups = _groups(network, plan)
+    if by_rows:
+        for group in groups:
+            group["params"] = [item for item in group["params"] if item is not rows]
+    optimizer = optim.create_optimizer_v2(  # type: ignore[attr-defined]
+        [group for group in groups if group["params"]],
+        opt=plan.recipe.optimizer,  # timm's "sgd" is Nesterov's
+        lr=plan.learning_rate,
+        momentum=_MOMENTUM,
+        # One pass over the weights instead of ten, on a processor too.
+        fused=device_type in ("cuda", "cpu"),
+    )
+    if not by_rows:
+        return optimizer
+    return RowOptimizer(
+        optimizer, rows, lr=plan.learning_rate, weight_decay=plan.recipe.weight_decay
+    )
+
+
+def _make_scheduler(optimizer: Any, plan: Plan, n_batches: int) -> Any:
+    """Return timm's cosine schedule over the steps of all epochs."""
+    from timm.scheduler.scheduler_factory import create_scheduler_v2
+
+    scheduler, _ = create_scheduler_v2(
+        optimizer,
+        sched="cosine",
+        num_epochs=plan.max_epochs,
+        warmup_epochs=plan.recipe.warmup_epochs,  # type: ignore[arg-type]
+        warmup_lr=0.0,
+        warmup_prefix=True,
+        step_on_epochs=False,
+        updates_per_epoch=n_batches,
+    )
+    return scheduler
 
 
 def _is_updated_by_rows(network: Network, plan: Plan, n_processes: int) -> bool:

@@ -25,7 +25,7 @@ class Recipe(BaseEstimator):
         Of the optimiser; biases and normalisations have none.
     warmup_epochs : float, default=0.0
         Epochs over which the learning rate rises, before a cosine takes it to 0.
-    backbone_lr_scale : float, default=0.1
+    backbone_lr_scale : float, default=1.0
         Learning rate of the backbone over that of the head.
     layer_decay : float, default=None
         Factor of the learning rate from each layer of the backbone to the one below it; None
@@ -71,7 +71,7 @@ class Recipe(BaseEstimator):
         optimizer: str = "adamw",
         weight_decay: float = 0.05,
         warmup_epochs: float = 0.0,
-        backbone_lr_scale: float = 0.1,
+        backbone_lr_scale: float = 1.0,
         layer_decay: float | None = None,
         clip_norm: float | None = 1.0,
         ema_decay: float | None = None,
@@ -141,7 +141,7 @@ class Hardware(BaseEstimator):
 # Recipes by name. The paper states AdamW, its epochs and the selection; the rest is our choice.
 RECIPES: dict[str, dict[str, Any]] = {
     "fine_grained": {},
-    "paper": {"weight_decay": 0.01, "backbone_lr_scale": 0.1, "augmentation": "timm"},
+    "paper": {"backbone_lr_scale": 0.1},
 }
 
 

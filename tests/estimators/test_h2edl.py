@@ -218,6 +218,16 @@ def test_base_rates_follow_the_formula(data):
     np.testing.assert_allclose(rates, expected / expected.sum(), rtol=1e-6)
 
 
+def test_the_prior_weight_is_w_scale_times_the_number_of_children(data):
+    clf = H2EDLClassifier(TREE, backbone=None, prior_scale=0.5, max_iter=1000).fit(*data)
+    opinion = clf.predict_hyper_opinion(data[0][:5])
+    children = np.diff(TREE.decision_offsets)
+    total = np.add.reduceat(opinion.evidence, TREE.decision_offsets[:-1], axis=1)
+    np.testing.assert_allclose(
+        opinion.vacuity, 0.5 * children / (total + 0.5 * children), rtol=1e-6
+    )
+
+
 def test_depth_weights_of_a_wrong_length_are_refused(data):
     with pytest.raises(ValueError, match="depth_weights must hold 3 weights"):
         H2EDLClassifier(TREE, backbone=None, depth_weights=[1.0]).fit(*data)

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
 
-from skh2edl import H2EDLClassifier, Hardware, Recipe, Taxonomy, load_model
+from skh2edl import FlatCEClassifier, H2EDLClassifier, Hardware, Recipe, Taxonomy, load_model
 from skh2edl.heads.base import EvidentialHead
 from skh2edl.training.checkpoints import CheckpointFile
-from skh2edl.training.recipe import resolve_precision
+from skh2edl.training.recipe import RECIPES, resolve_precision
 from skh2edl.utils.files import write_atomically
 from skh2edl.utils.hashing import hash_values
 
@@ -407,6 +408,40 @@ def test_layer_decay_and_warm_up_are_parameters_of_the_recipe(pictures):
     recipe = Recipe(layer_decay=0.7, warmup_epochs=0.5, clip_norm=None)
     clf = small_fit(max_epochs=1, recipe=recipe)
     assert np.isfinite(clf.fit(*pictures).history_["loss"]).all()
+
+
+def test_a_step_of_sgd_is_that_of_torch():
+    X = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
+    y = np.arange(8) % 2
+    recipe = Recipe(optimizer="sgd", weight_decay=0.1, clip_norm=None)
+    options = {"backbone": None, "solver": "adamw", "max_epochs": 1, "batch_size": 8}
+    clf = FlatCEClassifier(
+        learning_rate=0.5, recipe=recipe, validation_fraction=None, random_state=0, **options
+    ).fit(X, y)
+    # From weights of zero, both classes have the probability 1/2.
+    weight = torch.zeros(2, 3, requires_grad=True)
+    bias = torch.zeros(2, requires_grad=True)
+    inputs = clf.network_.standardized(torch.from_numpy(X))
+    loss = torch.nn.functional.cross_entropy(inputs @ weight.T + bias, torch.from_numpy(y))
+    loss.backward()
+    step = torch.optim.SGD([weight, bias], lr=0.5, momentum=0.9, nesterov=True, weight_decay=0.1)
+    step.step()
+    torch.testing.assert_close(clf.network_.head.linear.weight, weight)
+    torch.testing.assert_close(clf.network_.head.linear.bias, bias)
+
+
+def test_a_recipe_may_be_a_name_and_still_be_changed_by_a_search():
+    clf = H2EDLClassifier(recipe="paper").set_params(recipe__clip_norm=None)
+    assert clf.recipe.get_params() == {**Recipe(**RECIPES["paper"]).get_params(), "clip_norm": None}
+    both = H2EDLClassifier().set_params(recipe="paper", recipe__patience=3)
+    assert both.recipe.patience == 3
+    assert both.recipe.backbone_lr_scale == 0.1
+    X, y = np.eye(8, 3), np.arange(8) % 2
+    clf = FlatCEClassifier(backbone=None, solver="adamw", max_epochs=1, random_state=0)
+    search = GridSearchCV(clf, {"recipe": ["fine_grained", "paper"]}, cv=2).fit(X, y)
+    assert search.best_params_["recipe"] in RECIPES
+    with pytest.raises(ValueError, match="'recipe' parameter of FlatCEClassifier must be"):
+        FlatCEClassifier(backbone=None, recipe="quick").fit(X, y)
 
 
 def test_an_x_that_holds_no_images_is_refused_before_any_download(monkeypatch):
