@@ -4,10 +4,11 @@
     python docs/studies/recipes.py table
 
 Every candidate trains EfficientNet-lite0 from ImageNet weights on photographs of 64 px with the
-same number of steps. Two plain loops of torch stand beside them: the recipe of TLLib's fine-tuning
-and the defaults of timm's training script. No test image is read. Each run writes one JSON record,
-which is never overwritten: an interrupted study resumes, and several processes can run at once.
-ASSETS is the folder with ``cub_birds``, ``grocery_store`` and ``weights``.
+same number of steps, and some train ResNet-50. Two plain loops of torch stand beside them: the
+recipe of TLLib's fine-tuning and the defaults of timm's training script. No test image is read.
+Each run writes one JSON record, which is never overwritten: an interrupted study resumes, and
+several processes can run at once. ASSETS is the folder with ``cub_birds``,
+``grocery_store`` and ``weights``.
 """
 
 import argparse
@@ -24,12 +25,18 @@ RECORDS = HERE / "records" / "recipes"
 TABLE = HERE / "recipes_table.md"
 PICTURE = HERE.parent / "pictures" / "recipes.png"
 NETWORK = "tf_efficientnet_lite0"
-SIZE, EPOCHS, BATCH = 64, 20, 64
-SETS = ("cub_birds", "grocery_store")
+RESNET = "resnet50_imagenet_fp16"  # the file of its weights
+SIZE, BATCH = 64, 64
+# Set -> data, network, epochs.
+SETS = {
+    "cub_birds": ("cub_birds", NETWORK, 20),
+    "grocery_store, resnet50": ("grocery_store", "resnet50", 8),
+}
 
 _MILD = {"scale": (0.35, 1.0)}  # a crop keeps a third of the picture at least
 CANDIDATES = {
     "AdamW, backbone x0.1": {"recipe__backbone_lr_scale": 0.1},
+    "AdamW, backbone x0.3": {"recipe__backbone_lr_scale": 0.3},
     "AdamW": {"recipe__backbone_lr_scale": 1.0},
     "AdamW, mild crop": {"recipe__backbone_lr_scale": 1.0, "recipe__augmentation": _MILD},
     "AdamW 0.002, mild crop": {
@@ -62,19 +69,19 @@ def load(name, assets):
     return data.taxonomy, data.subset("train"), data.subset("val")
 
 
-def fit_candidate(parameters, taxonomy, train, held, weights):
+def fit_candidate(parameters, taxonomy, train, held, network, epochs, weights):
     """Return the validation accuracy after each epoch of a candidate, and NLL of the last."""
     from skh2edl import FlatCEClassifier, metrics
 
-    clf = FlatCEClassifier(taxonomy, backbone=NETWORK, weights=weights, image_size=SIZE)
-    clf.set_params(max_epochs=EPOCHS, batch_size=BATCH, n_workers=0, random_state=0, **parameters)
+    clf = FlatCEClassifier(taxonomy, backbone=network, weights=weights, image_size=SIZE)
+    clf.set_params(max_epochs=epochs, batch_size=BATCH, n_workers=0, random_state=0, **parameters)
     clf.fit(train.source, train.labels, X_val=held.source, y_val=held.labels)
     proba = clf.predict_proba(held.source)
     nll = metrics.level_nll(held.labels, proba, taxonomy, "leaf")
     return clf.history_["val_score"], float(nll)
 
 
-def plain_loop(name, taxonomy, train, held, weights):
+def plain_loop(name, taxonomy, train, held, epochs, weights):
     """Return the same of a plain loop: the recipe of TLLib, or timm's defaults."""
     import timm
     import torch
@@ -94,7 +101,7 @@ def plain_loop(name, taxonomy, train, held, weights):
     network = torch.nn.Sequential(model, head).to(memory_format=torch.channels_last)
     config = {"input_size": (3, SIZE, SIZE), "mean": (0.5,) * 3, "std": (0.5,) * 3}
     config["interpolation"] = "bicubic"
-    steps = EPOCHS * -(-len(y) // BATCH)
+    steps = epochs * -(-len(y) // BATCH)
     if name == "TLLib":  # SGD 0.01, a tenth for the backbone, divided by 10 after 12 of 20 epochs
         groups = [{"params": model.parameters(), "lr": 1e-3}, {"params": head.parameters()}]
         optimizer = torch.optim.SGD(groups, lr=0.01, momentum=0.9, weight_decay=5e-4, nesterov=True)
@@ -104,7 +111,7 @@ def plain_loop(name, taxonomy, train, held, weights):
     else:  # SGD 0.1 for 256 images, 5 epochs of warm-up, cosine, label smoothing, colour jitter
         groups = param_groups_weight_decay(network, weight_decay=2e-5)
         optimizer = torch.optim.SGD(groups, lr=0.1 * BATCH / 256, momentum=0.9, nesterov=True)
-        warm_up = 5 * steps // EPOCHS
+        warm_up = 5 * steps // epochs
         scheduler = CosineLRScheduler(
             optimizer, steps, warmup_t=warm_up, warmup_lr_init=1e-5, t_in_epochs=False
         )
@@ -117,7 +124,7 @@ def plain_loop(name, taxonomy, train, held, weights):
         return torch.stack(pictures).to(memory_format=torch.channels_last)
 
     rng, step, scores = np.random.default_rng(0), 0, []
-    for _ in range(EPOCHS):
+    for _ in range(epochs):
         network.train()
         order = rng.permutation(len(y))
         for start in range(0, len(y), BATCH):
@@ -146,10 +153,13 @@ def run(assets, sets, candidates):
 
     torch.set_num_threads(1)
     RECORDS.mkdir(parents=True, exist_ok=True)
-    weights = assets / "weights" / f"{NETWORK}.safetensors"
     for name in sets:
+        dataset, network, epochs = SETS[name]
+        weights = assets / "weights" / f"{RESNET if network == 'resnet50' else network}.safetensors"
         for candidate in candidates:
-            path = RECORDS / f"{name}-{candidate.replace(' ', '_')}.json"
+            if candidate in LOOPS and network != NETWORK:
+                continue
+            path = RECORDS / f"{name}-{candidate}.json".replace(" ", "_")
             lock = path.with_suffix(".lock")
             try:
                 os.close(os.open(lock, os.O_CREAT | os.O_EXCL))
@@ -157,11 +167,12 @@ def run(assets, sets, candidates):
                 continue
             try:
                 if not path.exists():
-                    data, started = load(name, assets), time.perf_counter()
+                    data, started = load(dataset, assets), time.perf_counter()
                     if candidate in LOOPS:
-                        scores, nll = plain_loop(candidate, *data, weights)
+                        scores, nll = plain_loop(candidate, *data, epochs, weights)
                     else:
-                        scores, nll = fit_candidate(CANDIDATES[candidate], *data, weights)
+                        own = CANDIDATES[candidate]
+                        scores, nll = fit_candidate(own, *data, network, epochs, weights)
                     record = {"set": name, "candidate": candidate, "val_score": scores, "nll": nll}
                     record["seconds"] = round(time.perf_counter() - started, 1)
                     path.write_text(json.dumps(record, indent=1) + "\n")

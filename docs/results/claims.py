@@ -1,0 +1,152 @@
+"""Hold the paper's claims beside the records: called by ``make.py``, which writes the table.
+
+Each claim is a rule on figures of H2EDL and Flat-CE with the same data, network and epochs, as
+means over the seeds that both have. "seen" and "not seen" follow from the rule alone.
+"""
+
+import numpy as np
+
+OURS, FLAT = "H2EDL", "Flat-CE"
+MAIN = 20  # epochs of the usual budget
+
+
+def grouped(records):
+    """Return records by (data, network, recipe, coarse fraction), then epochs, method and seed."""
+    groups = {}
+    for record in records:
+        run = record["experiment"]
+        network = run["features"] or run["parameters"]["backbone"]
+        kind = "frozen" if run["features"] else run["parameters"].get("recipe", "fine_grained")
+        if run["features"] and run["method"] == OURS and run["grid"]:
+            continue  # on frozen features the default speaks: nothing chosen
+        method = run["method"].removesuffix(", nothing chosen").removesuffix(", marginal")
+        key = (run["dataset"], network, kind, run["coarse_fraction"])
+        of_epochs = groups.setdefault(key, {}).setdefault(run["epochs"], {})
+        of_epochs.setdefault(method, {})[run["seed"]] = record
+    return groups
+
+
+def mean(of_epochs, method, figure, *others):
+    """Return the mean of a figure over the seeds that a method and the others share."""
+    seeds = set(of_epochs.get(method, {})).intersection(*(of_epochs.get(o, {}) for o in others))
+    return np.mean([figure(of_epochs[method][seed]) for seed in seeds]) if seeds else np.nan
+
+
+def levels(record):
+    """Return the names of the levels, from the top to the leaves."""
+    return [name for name in record["test"] if name != "tree"]
+
+
+def at(level, score):
+    """Return a function that reads one score at a level: a name, 0 or -1."""
+
+    def figure(record):
+        name = level if isinstance(level, str) else levels(record)[level]
+        return record["test"][name][score]
+
+    return figure
+
+
+def line(claim, key, verdict, text):
+    """Return a row of the table."""
+    data, network, kind, _ = key
+    word = "not measured" if verdict is None else ("seen" if verdict else "**not seen**")
+    return f"| {claim} | {data}, {network}, {kind} | {word} | {text} |"
+
+
+def rows_of(key, by_epochs):
+    """Return the rows of one data set, network and recipe."""
+    rows = []
+    usual = [epochs for epochs, of in by_epochs.items() if {OURS, FLAT} <= set(of)]
+    if not usual:
+        return rows
+    main = MAIN if MAIN in usual else usual[0]
+    of = by_epochs[main]
+    pair = {m: {f: mean(of, m, g, FLAT, OURS) for f, g in FIGURES.items()} for m in (FLAT, OURS)}
+    flat, ours = pair[FLAT], pair[OURS]
+    ratio = ours["ece"] / flat["ece"]
+    text = f"{100 * ours['ece']:.1f} against {100 * flat['ece']:.1f} %, {ratio:.2f}×"
+    rows.append(line("Leaf ECE is about half of Flat-CE's (at most 0.6×)", key, ratio <= 0.6, text))
+    names = levels(next(iter(of[OURS].values())))
+    gaps = [
+        100 * (mean(of, FLAT, at(n, "ece"), OURS) - mean(of, OURS, at(n, "ece"), FLAT))
+        for n in names
+    ]
+    text = ", ".join(f"{name} {gap:+.1f}" for name, gap in zip(names, gaps, strict=True))
+    rows.append(
+        line("That gain widens with depth", key, bool((np.diff(gaps) > 0).all()), f"{text} points")
+    )
+    if main is not None and 2 * main in usual:
+        twice = by_epochs[2 * main]
+        change = {
+            score: [
+                mean(each, FLAT, at(-1, score), OURS) - mean(each, OURS, at(-1, score), FLAT)
+                for each in (of, twice)
+            ]
+            for score in ("ece", "nll")
+        }
+        text = (
+            f"ECE {100 * change['ece'][0]:+.1f} to {100 * change['ece'][1]:+.1f} points, "
+            f"NLL {change['nll'][0]:+.3f} to {change['nll'][1]:+.3f}"
+        )
+        wider = all(after > before for before, after in change.values())
+        rows.append(line("It widens with twice the epochs, in ECE and NLL", key, wider, text))
+    elif main is not None:
+        rows.append(line("It widens with twice the epochs, in ECE and NLL", key, None, ""))
+    kept = names[0]
+    text = (
+        f"first-error depth {flat['first']:.3f} to {ours['first']:.3f}; keeps the right {kept} in "
+        f"{100 * flat['kept']:.1f} to {100 * ours['kept']:.1f} % of errors"
+    )
+    milder = ours["first"] > flat["first"] and ours["kept"] > flat["kept"]
+    rows.append(line("Errors stay in the right subtree more often", key, milder, text))
+    text = f"{100 * ours['acc']:.1f} against {100 * flat['acc']:.1f} %"
+    tied = abs(ours["acc"] - flat["acc"]) <= 0.015
+    rows.append(line("Leaf balanced accuracy is tied (1.5 points)", key, tied, text))
+    text = f"area under risk–coverage {ours['aurc']:.3f} against {flat['aurc']:.3f}"
+    rows.append(line("No gain in selective prediction", key, ours["aurc"] >= flat["aurc"], text))
+    return rows
+
+
+FIGURES = {
+    "ece": at(-1, "ece"),
+    "acc": at(-1, "balanced_accuracy"),
+    "kept": at(0, "kept_ancestor"),
+    "aurc": at(-1, "risk_coverage_area"),
+    "first": lambda record: record["test"]["tree"]["first_error_depth"],
+}
+
+
+def coarse_rows(key, by_epochs, groups):
+    """Return the row on coarse labels of one data set and network."""
+    whole = groups.get((*key[:3], 0.0), {})
+    rows = []
+    for epochs, of in by_epochs.items():
+        texts, ours = [], np.nan
+        for method in (OURS, FLAT, "Flat-CE, drop"):
+            before = whole.get(epochs, {})
+            base = "Flat-CE" if method.startswith("Flat-CE") else method
+            top = at(0, "balanced_accuracy")
+            change = 100 * (mean(of, method, top) - mean(before, base, top))
+            if np.isfinite(change):
+                texts.append(f"{method} {change:+.2f}")
+                ours = change if method == OURS else ours
+        if np.isfinite(ours):
+            claim = f"{key[3]:.0%} of the labels cut to the top cost at most a point there"
+            rows.append(line(claim, key, ours >= -1, ", ".join(texts) + " points of bAcc"))
+    return rows
+
+
+def write_claims(records, path):
+    """Write the table of claims."""
+    groups = grouped(records)
+    rows = []
+    for key, by_epochs in sorted(groups.items()):
+        if key[3]:
+            rows += coarse_rows(key, by_epochs, groups)
+        else:
+            rows += rows_of(key, by_epochs)
+    head = ["<!-- Made from records; do not edit. -->", ""]
+    head += ["| claim | data, network, recipe | | figure |", "|---|---|---|---|"]
+    path.write_text("\n".join([*head, *sorted(rows)]) + "\n", encoding="utf-8", newline="\n")
+    return path
