@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-RECORDS = Path(__file__).resolve().parent / "records" / "trained"
+RECORDS = Path(__file__).resolve().parent / "records"
+# Recipe -> folder of its records. Drawn characters have a recipe of their own.
+FOLDERS = {"fine_grained": "trained", "paper": "trained_paper"}
 NETWORK = "tf_efficientnet_lite0"
 METHODS = ("Flat-CE", "Hier-CE", "H2EDL")
 DATASETS = ("grocery_store", "cub_birds", "glyphs")
@@ -55,7 +57,7 @@ def load(name, assets):
     return load_cub(assets / name) if name == "cub_birds" else load_grocery_store(assets / name)
 
 
-def experiments(dataset, methods=METHODS):
+def experiments(dataset, methods=METHODS, recipe="fine_grained"):
     """List the runs: the usual epochs, few of them, and twice as many."""
     from skh2edl.benchmark import finetuned_protocol
 
@@ -64,7 +66,7 @@ def experiments(dataset, methods=METHODS):
         dataset,
         "test_resnet" if drawn else NETWORK,
         weights=None if drawn else NETWORK,
-        parameters=SCRATCH if drawn else {"image_size": 64},
+        parameters=SCRATCH if drawn else {"image_size": 64, "recipe": recipe},
         epochs=EPOCHS,
         seeds=SEEDS,
         methods=methods,
@@ -83,15 +85,18 @@ def main():
     parser.add_argument("assets", type=Path)
     parser.add_argument("--datasets", nargs="+", default=[*DATASETS])
     parser.add_argument("--methods", nargs="+", default=[*METHODS])
+    parser.add_argument("--recipe", choices=[*FOLDERS], default="fine_grained")
+    parser.add_argument("--epochs", nargs="+", type=int, default=[SHORT, EPOCHS, 2 * EPOCHS])
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     weights = options.assets / "weights" / f"{NETWORK}.safetensors"
     for dataset in options.datasets:
         machine = {"n_workers": 0}
+        runs = experiments(dataset, options.methods, options.recipe)
         run_experiments(
-            experiments(dataset, options.methods),
+            [run for run in runs if run.epochs in options.epochs],
             load(dataset, options.assets),
-            RECORDS,
+            RECORDS / FOLDERS[options.recipe],
             machine=machine if dataset == "glyphs" else machine | {"weights": str(weights)},
             n_jobs=options.jobs,
         )
