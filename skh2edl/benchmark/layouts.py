@@ -168,8 +168,16 @@ LAYOUTS: dict[str, Layout | Pivot] = {
         needs=tuple(name for name in FORMS if name != "H2EDL"),
     ),
     "uncertainty": Layout(
-        "errors ranked by uncertainty (vacuity, or belief that reaches no leaf) and by confidence",
-        (_UNCERTAINTY, _AUROC, Column("AUROC of 1 - max P", "confidence_auroc", 3, "high")),
+        "errors ranked by uncertainty (vacuity, or belief that reaches no leaf) and by confidence; "
+        "AURC is the area under risk and coverage by confidence",
+        (
+            _UNCERTAINTY,
+            _AUROC,
+            Column("AUROC of 1 - max P", "confidence_auroc", 3, "high"),
+            Column("AURC", "risk_coverage_area", 3, "low"),
+            Column("hAURC", "hierarchical_aurc", 3, "low"),
+            Column("coverage at 5 % risk", "coverage_at_risk", 3, "high"),
+        ),
     ),
     "constants": Layout(
         "constants of the methods' own papers beside the defaults; I-EDL has c = min(0.05, 2/K), "

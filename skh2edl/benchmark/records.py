@@ -118,6 +118,13 @@ def remaining(
     seconds : float or None
         Estimated from the records of the same data and network: from the time for each epoch, or
         for each candidate of a grid, of the same method if there are some; None without any.
+
+    Examples
+    --------
+    >>> from skh2edl.benchmark import preset_experiments, remaining
+    >>> pending, seconds = remaining(preset_experiments("glyphs", "quick"), "no/such/folder")
+    >>> len(pending), seconds
+    (3, None)
     """
     pending = [each for each in experiments if not record_path(records, each).exists()]
     rates: dict[tuple[str, ...], list[float]] = {}

@@ -340,7 +340,7 @@ def _by_budget(records: Sequence[Record], names: Iterable[str]) -> dict[str, Cel
         if run["coarse_fraction"] == 0 and run["epochs"] and run["budget"] % 1 == 0:
             cells.setdefault(f"{run['budget']:g}", []).append(record)
     return {
-        key: Cell(f"{cells[key][0]['experiment']['epochs']} epochs", _grouped(cells[key], names))
+        key: Cell(_epochs(cells[key][0]["experiment"]["epochs"]), _grouped(cells[key], names))
         for key in sorted(cells)
     }
 
@@ -457,10 +457,14 @@ def _caption(title: str, setting: Setting, records: Sequence[Record]) -> str:
     pixels = values(run["parameters"].get("image_size") for run in runs)
     recipes = values(run["parameters"].get("recipe") for run in runs)
     how = "heads on frozen features" if setting.frozen else "trained whole"
-    how += f" for {epochs} epochs" if epochs else ", fitted until they converge"
+    how += f" for {_epochs(epochs)}" if epochs else ", fitted until they converge"
     how += (f" at {pixels} px" if pixels else "") + (f", recipe {recipes}" if recipes else "")
     seeds = values(run["seed"] for run in runs)
     return f"{setting.dataset}, {setting.network}, {how}, seeds {seeds}: {title}"
+
+
+def _epochs(number: Any) -> str:
+    return f"{number} epoch" + ("" if str(number) == "1" else "s")
 
 
 def _note(references: Sequence[str]) -> str:
@@ -477,9 +481,10 @@ def _note(references: Sequence[str]) -> str:
 def _with_published(table: Table) -> Table:
     """Put published figures beside the columns, and leave out columns without any value."""
     shown: list[Column] = []
-    note = table.note
+    note, titles = table.note, _published()["titles"]
     for column in table.columns:
-        beside = Column(f"published {column.title}", f"published_{column.key}", 0)
+        title = titles.get(column.key, column.title)
+        beside = Column(f"published {title}", f"published_{column.key}", 0)
         published = any(row.text.get(beside.key) for row in table.rows)
         own = any(row.text.get(column.key) or row.values(column).size for row in table.rows)
         if published or own:
