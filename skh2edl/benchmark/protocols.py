@@ -128,8 +128,8 @@ def frozen_protocol(
     --------
     >>> from skh2edl.benchmark import frozen_protocol
     >>> runs = frozen_protocol("grocery_store", "resnet50", tables=["main"])
-    >>> len(runs), runs[0].method, len(runs[0].grid)
-    (45, 'Flat-CE', 7)
+    >>> runs[0].method, len(runs[0].grid)
+    ('Flat-CE', 7)
     """
     shared: dict[str, Any] = {"features": features, "weights": weights, "train_share": 0.9}
     grid = [{"l2": value} for value in l2_grid]
@@ -207,8 +207,8 @@ def finetuned_protocol(
     --------
     >>> from skh2edl.benchmark import finetuned_protocol
     >>> runs = finetuned_protocol("fgvc_aircraft", tables=["main", "budget"])
-    >>> len(runs), sorted({run.epochs for run in runs})
-    (84, [100, 200])
+    >>> sorted({run.epochs for run in runs})
+    [100, 200]
     """
     shared: dict[str, Any] = {
         "common": {"backbone": backbone, **(parameters or {})},

@@ -209,7 +209,9 @@ def test_fgvc_aircraft_ends_in_the_papers_tables(run, tmp_path):
     assert "I-EDL, c = 0.05" in [line[0] for line in found["constants"][1]]
     legend = (tables / "fgvc_aircraft-test_resnet-main.md").read_text().splitlines()[2]
     assert "trained whole for 1 epoch at 24 px, seeds 0:" in legend
-    assert "No record of: R-EDL; Re-EDL; HXE; Soft labels; H2EDL." in legend
+    missing = legend.split("No record of: ")[1].rstrip(".*").split("; ")
+    assert {"R-EDL", "HXE", "Soft labels", "H2EDL"} <= set(missing)
+    assert not set(missing) & set(PAPERS_ROWS)
     for suffix in ("tex", "csv"):
         assert len(list(tables.glob(f"*.{suffix}"))) == 1 + len(names)
 
