@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from .protocols import COARSENED, CONSTANTS, METHODS, base_of
+from .protocols import COARSENED, CONSTANTS, FRACTIONS, METHODS, base_of
 from .table import Column
 
 # Methods that the others are tested against.
@@ -67,6 +67,8 @@ class Pivot(NamedTuple):
         Methods that the others are tested against.
     beside : mapping of str to str
         Measure -> "ratio" or "gap" of Flat-CE and each form of H2EDL, in further rows.
+    expected : mapping of str to str
+        Value -> title of the columns that a whole table has.
     """
 
     title: str
@@ -76,6 +78,12 @@ class Pivot(NamedTuple):
     usual: str = ""
     references: tuple[str, ...] = REFERENCES
     beside: Mapping[str, str] = {}
+    expected: Mapping[str, str] = {}
+
+
+def fraction_title(fraction: float) -> str:
+    """Return the heading of a fraction of coarse labels."""
+    return f"f = {fraction:g}"
 
 
 _BACC = Column("bAcc %", "balanced_accuracy", 1, "high")
@@ -217,5 +225,6 @@ LAYOUTS: dict[str, Layout | Pivot] = {
         rows=tuple(COARSENED),
         usual="0",
         references=("Flat-CE, drop", "Hier-CE"),
+        expected={f"{each:g}": fraction_title(each) for each in (0.0, *FRACTIONS)},
     ),
 }

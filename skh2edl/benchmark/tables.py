@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .experiment import Experiment
-from .layouts import FORMS, LAYOUTS, PERCENT, PLAIN, REFERENCES, Layout, Pivot
+from .layouts import (
+    FORMS,
+    LAYOUTS,
+    PERCENT,
+    PLAIN,
+    REFERENCES,
+    Layout,
+    Pivot,
+    fraction_title,
+)
 from .protocols import UNTOUCHED, base_of
 from .records import read_records
 from .table import MARKS, SIGNIFICANCE, Column, Row, Table
@@ -304,12 +313,11 @@ def _pivoted(name: str, pivot: Pivot, setting: Setting, records: Sequence[Record
                     own["change"] = _difference(own[last], own[pivot.usual])
                 group[method] = Row((measure.title, method), own, measure=measure)
         compared = _compared(group, pivot.references)
-        rows += compared.values()
-        rows += _beside_flat(measure, compared, last, pivot.beside.get(measure.key, ""))
-    for place, row in enumerate(rows):
-        figures_of_row = published.get(row.title[1], {}).get(getattr(row.measure, "key", ""), {})
-        beside = {f"published_{key}": text for key, text in figures_of_row.items()}
-        rows[place] = replace(row, text={**row.text, **beside})
+        kind = pivot.beside.get(measure.key, "")
+        for row in [*compared.values(), *_beside_flat(measure, compared, last, kind)]:
+            theirs = published.get(row.title[1], {}).get(measure.key, {})
+            text = {f"published_{key}": each for key, each in theirs.items()}
+            rows.append(replace(row, text={**row.text, **text}))
     columns = [Column(cell.title, key, 0) for key, cell in cells.items()]
     if pivot.usual:
         columns.append(Column("Δ", "change", 0, signed=True))
@@ -320,7 +328,10 @@ def _pivoted(name: str, pivot: Pivot, setting: Setting, records: Sequence[Record
         tuple(columns),
         tuple(rows),
         _note(pivot.references),
-        _missing(pivot.rows, {cell.title: cell.groups for cell in cells.values()}),
+        (
+            *(title for key, title in pivot.expected.items() if key not in cells),
+            *_missing(pivot.rows, {cell.title: cell.groups for cell in cells.values()}),
+        ),
     )
     return _with_published(table)
 
@@ -363,7 +374,7 @@ def _by_fraction(records: Sequence[Record], names: Iterable[str]) -> dict[str, C
     seen = {name for mine in groups.values() for name in mine}
     start = {name: alike[sources[name]] for name in seen if sources[name] in alike}
     return {
-        f"{fraction:g}": Cell(f"f = {fraction:g}", mine)
+        f"{fraction:g}": Cell(fraction_title(fraction), mine)
         for fraction, mine in {0.0: start, **groups}.items()
         if mine
     }

@@ -148,7 +148,7 @@ def benchmark(
         )
     written = write_tables(records, tables or records / "tables", asked)
     if not written:
-        some = f"no record for --table {', '.join(asked)}" if asked else "no record"
+        some = f"too few records for --table {', '.join(asked)}" if asked else "no record"
         raise ValueError(f"{records} holds {some}, so there is no table. Run some experiments.")
     for path in written:
         if path.suffix == ".md":

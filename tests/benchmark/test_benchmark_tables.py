@@ -233,7 +233,8 @@ def test_a_table_names_the_methods_settings_and_seeds_without_a_record(records):
     assert "No record of: Flat-EDL; Hier-CE; HENN;" in main.to_latex()
     assert "Flat-CE at 20 epochs" in tables["zoo-plain-frozen-budget"].missing
     coarse = tables["zoo-plain-frozen-coarsened"].missing
-    assert {"Flat-CE, soft", "H2EDL, plain"} <= set(coarse)
+    assert {"Flat-CE, soft", "H2EDL, plain", "f = 0.25", "f = 0.5"} <= set(coarse)
+    assert "f = 0.75" not in coarse
 
 
 def test_the_caption_says_what_was_run(records):

@@ -281,4 +281,6 @@ def test_a_folder_without_records_is_an_error(run, tmp_path):
     assert result.exit_code == 1
     assert "holds no record, so there is no table" in " ".join(result.stderr.split())
     result = run("--tables-only", "--records", tmp_path, "--table", "budget")
-    assert "holds no record for --table budget" in " ".join(result.stderr.split())
+    assert "holds too few records for --table budget, so there is no" in " ".join(
+        result.stderr.split()
+    )
