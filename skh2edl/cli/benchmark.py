@@ -138,6 +138,8 @@ def benchmark(
         if dry_run:
             _show_plan(experiments, records, n_jobs)
             return
+        if weights is not None and str(weights) != "none" and not weights.is_file():
+            raise FileNotFoundError(f"--weights must be a file or none, and there is no {weights}.")
         data = _load(dataset, root, preset)
         typer.echo(f"{data}; {len(experiments)} experiments, records in {records}")
         _run(experiments, data, records, weights, features_cache, n_jobs)
@@ -200,6 +202,8 @@ def _load(dataset: str, root: Path | None, preset: str) -> Any:
 
     if root is None and dataset != "glyphs":
         raise ValueError(f"{dataset} is read from a folder. Name it with --root.")
+    if root is not None and not root.is_dir():
+        raise FileNotFoundError(f"--root must be a folder, and there is none at {root}.")
     return load_dataset(dataset, root, preset)
 
 

@@ -256,6 +256,8 @@ def test_derm12345_ends_in_the_papers_tables(run, tmp_path):
         (["--dataset", "birds"], "--dataset must be one of .* got 'birds'"),
         (["--preset", "slow"], "--preset must be one of .* got 'slow'"),
         (["--dataset", "grocery_store"], "is read from a folder. Name it with --root"),
+        (["--dataset", "derm12345", "--root", "nowhere"], "--root must be a folder, and there is"),
+        (["--weights", "no.safetensors"], "--weights must be a file or none, and there is no no"),
         (["--table", "majn"], "--table must be one of main, .* got 'majn'"),
         (["--methods", "flat-ce,h2adl"], "--methods must be one of flat-ce, .* got 'h2adl'"),
         (["--seeds", "0,x"], "--seeds must be whole numbers, such as 0,1,2; got '0,x'"),
