@@ -9,8 +9,6 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from trained import load_cub
-
 RECORDS = Path(__file__).resolve().parent / "records" / "frozen"
 CACHE = Path(tempfile.gettempdir()) / "skh2edl-features"
 NETWORKS = {
@@ -38,7 +36,7 @@ def experiments(dataset, network):
 def main():
     """Run what has no record yet."""
     from skh2edl.benchmark import frozen_features_of, run_experiments
-    from skh2edl.datasets import load_grocery_store
+    from skh2edl.datasets import load_cub, load_grocery_store
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("assets", type=Path)

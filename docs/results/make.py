@@ -18,14 +18,17 @@ HERE = Path(__file__).resolve().parent
 RECORDS = HERE / "records"
 TABLES = HERE / "tables"
 TITLES = {
-    "main": "Leaves, before and after calibration",
+    "main": "Leaves",
     "levels": "Every level",
     "severity": "Mistakes on the tree",
-    "uncertainty": "Uncertainty and errors",
-    "calibration": "Two calibrations of an opinion",
-    "budget": "Twice the epochs",
-    "coarsened": "Coarse labels",
+    "descent": "Oracle descent",
+    "consistency": "Path consistency",
     "ablation": "Forms of H²EDL",
+    "uncertainty": "Uncertainty and errors",
+    "constants": "Published constants",
+    "calibration": "Two calibrations of an opinion",
+    "budget": "Epochs of training",
+    "coarsened": "Coarse labels",
 }
 
 
@@ -52,15 +55,25 @@ def make(records=RECORDS, tables=TABLES):
     written.append(write_corruption(records / "trained", tables / "corruption.md"))
     for folder in (records / "trained", records / "frozen"):
         written += write_tables(folder, tables)
-        pages: dict[str, list[str]] = {}
-        for name, table in make_tables(read_records(folder)).items():
-            text = f"### {TITLES[table.name]}\n\n*{table.caption}.*\n\n{table.to_markdown()}\n"
-            pages.setdefault(name.removesuffix(f"-{table.name}"), []).append(text)
-        for name, texts in pages.items():
-            page = tables / f"{name}.md"
-            comment = "<!-- Made from records; do not edit. -->\n\n"
-            page.write_text(comment + "\n".join(texts), encoding="utf-8", newline="\n")
-            written.append(page)
+        written += write_pages(make_tables(read_records(folder)), tables)
+    return written
+
+
+def write_pages(made, folder):
+    """Write a page for each network; what its tables have in common is said once."""
+    pages = {}
+    for name, table in made.items():
+        texts, said = pages.setdefault(name.removesuffix(f"-{table.name}"), ([], set()))
+        missing = f"No record of: {'; '.join(table.missing)}." if table.missing else ""
+        below = [text for text in (f"{table.note}.", missing) if text and text not in said]
+        said.update(below)
+        texts += [f"### {TITLES[table.name]}", f"*{table.caption}.*", table.to_markdown(), *below]
+    written = []
+    for name, (texts, _) in pages.items():
+        page = folder / f"{name}.md"
+        text = "\n\n".join(["<!-- Made from records; do not edit. -->", *texts])
+        page.write_text(text + "\n", encoding="utf-8", newline="\n")
+        written.append(page)
     return written
 
 

@@ -9,8 +9,6 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 RECORDS = Path(__file__).resolve().parent / "records"
 # Recipe -> folder of its records. Drawn characters have a recipe of their own.
 FOLDERS = {"fine_grained": "trained", "paper": "trained_paper"}
@@ -29,28 +27,9 @@ SCRATCH = {
 }
 
 
-def load_cub(folder):
-    """Return the birds, with a stratified tenth of the training images for validation."""
-    from sklearn.model_selection import train_test_split
-
-    from skh2edl.datasets import load_table
-
-    data = load_table(
-        folder / "index.csv",
-        image_column="path",
-        label_columns=["order", "family", "species"],
-        split_column="split",
-    )
-    train = np.flatnonzero(data.split == "train")
-    _, held = train_test_split(train, test_size=0.1, random_state=0, stratify=data.labels[train])
-    split = data.split.copy()
-    split[held] = "val"
-    return replace(data, name="cub_birds", split=split)
-
-
 def load(name, assets):
     """Return a data set by its name."""
-    from skh2edl.datasets import load_grocery_store, make_glyphs
+    from skh2edl.datasets import load_cub, load_grocery_store, make_glyphs
 
     if name == "glyphs":
         return make_glyphs(6000, image_size=SCRATCH["image_size"], random_state=0)

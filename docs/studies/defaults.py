@@ -87,17 +87,12 @@ def photographs(name, assets):
     """Return the photographs to train on and to choose by, none of the test split."""
     from sklearn.model_selection import train_test_split
 
-    from skh2edl.datasets import load_grocery_store, load_table
+    from skh2edl.datasets import load_cub, load_grocery_store
 
     if name.startswith("grocery"):
         data = load_grocery_store(assets / "grocery_store")
         return data.subset("train"), data.subset("val")
-    data = load_table(
-        assets / "cub_birds" / "index.csv",
-        image_column="path",
-        label_columns=["order", "family", "species"],
-        split_column="split",
-    ).subset("train")
+    data = load_cub(assets / "cub_birds", val_fraction=0).subset("train")
     every = np.arange(len(data))
     train, held = train_test_split(every, test_size=1000, random_state=0, stratify=data.labels)
     return data.select(train), data.select(held)

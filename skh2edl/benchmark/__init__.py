@@ -3,7 +3,7 @@
 from .experiment import Experiment
 from .presets import load_dataset, preset_experiments
 from .protocols import finetuned_protocol, frozen_protocol
-from .records import read_records
+from .records import read_records, remaining
 from .running import ExperimentError, frozen_features_of, run_experiments
 from .table import Table
 from .tables import make_tables, write_tables
@@ -19,6 +19,7 @@ __all__ = [
     "make_tables",
     "preset_experiments",
     "read_records",
+    "remaining",
     "run_experiments",
     "write_tables",
 ]

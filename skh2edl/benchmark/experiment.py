@@ -46,8 +46,8 @@ class Experiment:
         numbers, so seeds differ only in which images these are.
     epochs : int, default=None
         Epochs of training. None fits a head on fixed features until it converges.
-    budget : int, default=1
-        Number of times that `epochs` is the protocol's usual number.
+    budget : float, default=1
+        `epochs` over the protocol's usual number of epochs.
     coarse_fraction : float, default=0.0
         Fraction of the training labels that is replaced by ancestors.
     coarse_level : int, default=1
@@ -75,7 +75,7 @@ class Experiment:
     seed: int = 0
     train_share: float = 1.0
     epochs: int | None = None
-    budget: int = 1
+    budget: float = 1
     coarse_fraction: float = 0.0
     coarse_level: int = 1
 

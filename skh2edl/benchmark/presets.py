@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..datasets import (
     LabelledImages,
+    load_cub,
     load_derm12345,
     load_fgvc_aircraft,
     load_grocery_store,
     make_glyphs,
 )
 from .experiment import Experiment
-from .protocols import QUICK, TABLES, finetuned_protocol, frozen_protocol
+from .protocols import QUICK, finetuned_protocol, frozen_protocol
 
 LOADERS: dict[str, Callable[..., LabelledImages]] = {
     "grocery_store": load_grocery_store,
     "fgvc_aircraft": load_fgvc_aircraft,
     "derm12345": load_derm12345,
+    "cub_birds": load_cub,
 }
 DATASETS = (*LOADERS, "glyphs")
 PRESETS = ("paper", "study", "quick")
+# Epochs of the paper's runs with coarse labels.
+_COARSE_EPOCHS = 40
 
 # Fits one core and a few seconds: two scripts with many shapes in common, and a small network at
 # the images' own size. The learning rate is the best of Flat-CE on validation images.
@@ -51,7 +55,7 @@ def load_dataset(
 
     Parameters
     ----------
-    dataset : {"grocery_store", "fgvc_aircraft", "derm12345", "glyphs"}
+    dataset : {"grocery_store", "fgvc_aircraft", "derm12345", "cub_birds", "glyphs"}
         The name.
     root : path, default=None
         Folder of the data; the glyphs need none.
@@ -84,27 +88,41 @@ def preset_experiments(
     weights: str | os.PathLike[str] | None = None,
     tables: Collection[str] | None = None,
     frozen: bool | None = None,
+    epochs: int | None = None,
+    seeds: Sequence[int] | None = None,
+    methods: Collection[str] | None = None,
+    image_size: int | None = None,
 ) -> list[Experiment]:
     """List the experiments of a preset.
 
     Parameters
     ----------
-    dataset : {"grocery_store", "fgvc_aircraft", "derm12345", "glyphs"}
+    dataset : {"grocery_store", "fgvc_aircraft", "derm12345", "cub_birds", "glyphs"}
         The data.
     preset : {"paper", "study", "quick"}
-        "paper" is the paper's protocol: ResNet-50 fine-tuned for 100 epochs. "study" has all
-        methods and tables with heads on frozen features, or with a small network trained from
-        scratch on the glyphs. "quick" is one seed of three methods.
+        "paper" is the paper's protocol: ResNet-50 fine-tuned for 100 epochs, 40 with coarse
+        labels. "study" has all methods and tables with heads on frozen features, or with a small
+        network trained from scratch on the glyphs. "quick" is one seed of three methods.
     backbone : str, default=None
         Network; None means ResNet-50, EfficientNet-lite0 for "quick", or a small one for glyphs.
-    weights : path, default=None
-        File of its weights; None means timm's own, or random weights for the glyphs.
+    weights : path or "none", default=None
+        File of its weights, or "none" for random weights; None means timm's own, or random
+        weights for the glyphs.
     tables : collection of str, default=None
-        Which of "main", "ablation", "coarsened" and "budget"; None means all, or "main" for
-        "quick".
+        Tables to run the experiments of, as in :func:`finetuned_protocol`; None means all, or
+        those of the main runs for "quick".
     frozen : bool, default=None
         Whether to fit heads on frozen features of the network, or to train the whole network;
         None means what the preset says.
+    epochs : int, default=None
+        Epochs of training, at most 40 of them with coarse labels for "paper"; None means the
+        preset's. Heads on frozen features are trained in epochs for the budget table alone.
+    seeds : sequence of int, default=None
+        Seeds; None means the preset's.
+    methods : collection of str, default=None
+        Rows of the tables; None means the preset's.
+    image_size : int, default=None
+        Side of the images in pixels; None means the network's own. Not for frozen features.
 
     Returns
     -------
@@ -115,31 +133,39 @@ def preset_experiments(
     >>> from skh2edl.benchmark import preset_experiments
     >>> [run.method for run in preset_experiments("glyphs", "quick")]
     ['Flat-CE', 'Hier-CE', 'H2EDL']
-    >>> len(preset_experiments("fgvc_aircraft", "paper"))
-    99
+    >>> sorted({run.epochs for run in preset_experiments("fgvc_aircraft", "paper")})
+    [40, 100, 200]
     >>> preset_experiments("glyphs", "quick", frozen=True)[0].features
     'tf_efficientnet_lite0'
     """
     _check(dataset, preset)
-    start = None if weights is None and dataset == "glyphs" and not frozen else "pretrained"
-    options: dict[str, Any] = {"weights": start if weights is None else Path(weights).stem}
+    random = str(weights) == "none" or (weights is None and dataset == "glyphs" and not frozen)
+    start = None if random else "pretrained" if weights is None else Path(weights).stem
+    options: dict[str, Any] = {"weights": start, "tables": tables}
     if preset == "quick":
         options |= {"methods": QUICK, "seeds": (0,), "tables": tables or ("main",)}
-    else:
-        options["tables"] = tables or TABLES
+    given = {"epochs": epochs, "seeds": seeds, "methods": methods}
+    options |= {name: value for name, value in given.items() if value is not None}
     if frozen is None:
         frozen = preset != "paper" and dataset != "glyphs"
     if frozen:
+        if image_size is not None:
+            raise ValueError(
+                f"image_size={image_size} is for networks that are trained; frozen features are "
+                "those of the network's own size."
+            )
         if preset == "quick":
             options["l2_grid"] = (0.01, 0.001)
         usual = "tf_efficientnet_lite0" if preset == "quick" else "resnet50"
         return frozen_protocol(dataset, backbone or usual, **options)
+    recipe = {} if image_size is None else {"image_size": image_size}
     if dataset == "glyphs" and preset != "paper":
-        network = backbone or _GLYPH_NETWORK
-        return finetuned_protocol(
-            dataset, network, epochs=_GLYPH_EPOCHS, parameters=_GLYPH_RECIPE, **options
-        )
-    return finetuned_protocol(dataset, backbone or "resnet50", **options)
+        options.setdefault("epochs", _GLYPH_EPOCHS)
+        recipe = {**_GLYPH_RECIPE, **recipe}
+        return finetuned_protocol(dataset, backbone or _GLYPH_NETWORK, parameters=recipe, **options)
+    if preset == "paper":
+        options["coarse_epochs"] = min(_COARSE_EPOCHS, options.get("epochs", _COARSE_EPOCHS))
+    return finetuned_protocol(dataset, backbone or "resnet50", parameters=recipe, **options)
 
 
 def _check(dataset: str, preset: str) -> None:

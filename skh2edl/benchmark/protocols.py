@@ -8,46 +8,74 @@ from typing import Any
 from ..estimators.h2edl import VARIANTS
 from .experiment import Experiment
 
-# Row -> class, and parameters that differ from its defaults.
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+Rows = dict[str, tuple[str, dict[str, Any]]]
+
+# Row -> class, and parameters that differ from its defaults. Every table has all of them, the
+# paper's baselines first, then others, then the paper's four variants of H2EDL and the default.
+METHODS: Rows = {
     "Flat-CE": ("FlatCEClassifier", {}),
-    "Hier-CE": ("HierCEClassifier", {}),
-    "HXE": ("HXEClassifier", {}),
-    "Soft labels": ("SoftLabelClassifier", {}),
     "Flat-EDL": ("FlatEDLClassifier", {}),
+    "Hier-CE": ("HierCEClassifier", {}),
+    "HENN": ("HENNClassifier", {}),
     "I-EDL": ("IEDLClassifier", {}),
     "R-EDL": ("REDLClassifier", {}),
-    "HENN": ("HENNClassifier", {}),
+    "Re-EDL": ("ReEDLClassifier", {}),
+    "HXE": ("HXEClassifier", {}),
+    "Soft labels": ("SoftLabelClassifier", {}),
+    **{f"H2EDL, {name}": ("H2EDLClassifier", dict(own)) for name, own in VARIANTS.items()},
     "H2EDL": ("H2EDLClassifier", {}),
 }
-# The method that the others are compared with.
-REFERENCE = "H2EDL"
-# On frozen features only: the reference with its default parameters.
+# On frozen features only: H2EDL with its default parameters.
 UNTOUCHED = "H2EDL, nothing chosen"
 
-# The paper's four variants, and the default.
-ABLATION: dict[str, tuple[str, dict[str, Any]]] = {
-    **{f"H2EDL, {name}": ("H2EDLClassifier", dict(own)) for name, own in VARIANTS.items()},
-    "H2EDL": METHODS["H2EDL"],
+# Further rows of the constants' table: what a method's own paper has where our default differs.
+# They share the annealing of Sensoy et al.: the whole KL after 10 of 100 epochs.
+_PUBLISHED = {"evidence_scale": 1.0, "kl_per_child": False, "kl_ramp": 0.1, "kl_weight": 1.0}
+CONSTANTS: Rows = {
+    "Flat-EDL, as published": ("FlatEDLClassifier", {**_PUBLISHED, "evidence": "relu"}),
+    "HENN, as published": ("HENNClassifier", _PUBLISHED),
+    "I-EDL, c = 0.05": ("IEDLClassifier", {"fisher_weight": 0.05}),
+    "I-EDL, as published": ("IEDLClassifier", {**_PUBLISHED, "fisher_weight": 0.05}),
+    "R-EDL, as published": ("REDLClassifier", _PUBLISHED),
+    "H2EDL, plain, s = 1": ("H2EDLClassifier", {**VARIANTS["plain"], "evidence_scale": 1.0}),
 }
-COARSENED: dict[str, tuple[str, dict[str, Any]]] = {
-    # With leaf labels alone the three treatments of ancestors are one method.
-    "Flat-CE, marginal": ("FlatCEClassifier", {"partial_labels": "marginal"}),
-    "Flat-CE, soft": ("FlatCEClassifier", {"partial_labels": "soft"}),
-    "Flat-CE, drop": ("FlatCEClassifier", {"partial_labels": "drop"}),
-    "HENN": METHODS["HENN"],
-    "H2EDL": METHODS["H2EDL"],
+# Treatments of ancestor labels; without such labels they are one method.
+TREATMENTS = ("marginal", "soft", "drop")
+COARSENED: Rows = {
+    **{f"Flat-CE, {how}": ("FlatCEClassifier", {"partial_labels": how}) for how in TREATMENTS},
+    **{name: row for name, row in METHODS.items() if name != "Flat-CE"},
 }
-# Row -> the row that it equals if no label is coarse.
-COARSENED_FROM = {name: "Flat-CE" if name.startswith("Flat-CE") else name for name in COARSENED}
-BUDGET = ("Flat-CE", "Hier-CE", "Flat-EDL", "HENN", "H2EDL")
 QUICK = ("Flat-CE", "Hier-CE", "H2EDL")
 
 FRACTIONS = (0.25, 0.5, 0.75)
 # `fit_grid` extends the grid if its edge is chosen.
 L2_GRID = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 SEEDS = (0, 1, 2)
-TABLES = ("main", "ablation", "coarsened", "budget")
+# Table -> the runs that it is made from, in the order in which they are run.
+TABLES: dict[str, tuple[str, ...]] = {
+    "main": ("main",),
+    "levels": ("main",),
+    "severity": ("main",),
+    "descent": ("main",),
+    "consistency": ("main",),
+    "ablation": ("main",),
+    "uncertainty": ("main",),
+    "calibration": ("main",),
+    "constants": ("main", "constants"),
+    "budget": ("budget",),
+    "coarsened": ("coarsened",),
+}
+
+
+def base_of(name: str) -> str:
+    """Return the method that a row is a form of, as `methods` of the protocols names it.
+
+    Parameters
+    ----------
+    name : str
+        A row of any table.
+    """
+    return max((each for each in METHODS if name.startswith(each)), key=len)
 
 
 def frozen_protocol(
@@ -60,7 +88,7 @@ def frozen_protocol(
     epochs: int = 100,
     coarse_level: int = 1,
     methods: Collection[str] | None = None,
-    tables: Collection[str] = TABLES,
+    tables: Collection[str] | None = None,
 ) -> list[Experiment]:
     """List the experiments on the frozen features of one network.
 
@@ -85,9 +113,11 @@ def frozen_protocol(
     coarse_level : int, default=1
         Level of the ancestors that replace labels.
     methods : collection of str, default=None
-        Rows of the main table; None means all.
-    tables : collection of str, default=("main", "ablation", "coarsened", "budget")
-        Tables to run the experiments of. All other tables are made from those of "main".
+        Rows of the tables; None means all.
+    tables : collection of str, default=None
+        Tables to run the experiments of: "main", "levels", "severity", "descent", "consistency",
+        "ablation", "uncertainty" and "calibration", which share their runs, "constants", "budget"
+        and "coarsened". None means all.
 
     Returns
     -------
@@ -98,21 +128,27 @@ def frozen_protocol(
     --------
     >>> from skh2edl.benchmark import frozen_protocol
     >>> runs = frozen_protocol("grocery_store", "resnet50", tables=["main"])
-    >>> len(runs), runs[0].method, len(runs[0].grid)
-    (30, 'Flat-CE', 7)
+    >>> runs[0].method, len(runs[0].grid)
+    ('Flat-CE', 7)
     """
     shared: dict[str, Any] = {"features": features, "weights": weights, "train_share": 0.9}
     grid = [{"l2": value} for value in l2_grid]
-    rows = METHODS if methods is None else {name: METHODS[name] for name in methods}
-    untouched = {UNTOUCHED: METHODS[REFERENCE]} if REFERENCE in rows else {}
+    rows = _chosen(METHODS, methods)
+    untouched = {UNTOUCHED: METHODS["H2EDL"]} if "H2EDL" in rows else {}
     plans = {
         "main": [
             *_plan(dataset, rows, seeds, grid=grid, **shared),
             *_plan(dataset, untouched, seeds, **shared),
         ],
-        "ablation": _plan(dataset, ABLATION, seeds, grid=grid, **shared),
-        "coarsened": _coarsened(dataset, seeds, coarse_level, grid=grid, **shared),
-        "budget": _budget(dataset, seeds, epochs, (1, 2), **shared),
+        "constants": _plan(dataset, _chosen(CONSTANTS, methods), seeds, grid=grid, **shared),
+        "budget": [
+            *_plan(dataset, rows, seeds, epochs=epochs, **shared),
+            *_plan(dataset, rows, seeds, epochs=2 * epochs, budget=2, **shared),
+        ],
+        "coarsened": [
+            *_plan(dataset, rows, seeds, grid=grid, **shared),
+            *_coarsened(dataset, methods, seeds, coarse_level, grid=grid, **shared),
+        ],
     }
     return _in_order(plans, tables)
 
@@ -123,11 +159,12 @@ def finetuned_protocol(
     *,
     weights: str | None = "pretrained",
     epochs: int = 100,
+    coarse_epochs: int | None = None,
     seeds: Sequence[int] = SEEDS,
     parameters: Mapping[str, Any] | None = None,
     coarse_level: int = 1,
     methods: Collection[str] | None = None,
-    tables: Collection[str] = TABLES,
+    tables: Collection[str] | None = None,
 ) -> list[Experiment]:
     """List the experiments that train the whole network, as the paper does.
 
@@ -145,6 +182,9 @@ def finetuned_protocol(
         Its initial weights, as in :class:`Experiment`.
     epochs : int, default=100
         Epochs of training; the budget table adds twice as many.
+    coarse_epochs : int, default=None
+        Epochs of the runs with coarse labels and of those without that stand beside them; None
+        means `epochs`.
     seeds : sequence of int, default=(0, 1, 2)
         Seeds.
     parameters : mapping, default=None
@@ -152,9 +192,11 @@ def finetuned_protocol(
     coarse_level : int, default=1
         Level of the ancestors that replace labels.
     methods : collection of str, default=None
-        Rows of the main table; None means all.
-    tables : collection of str, default=("main", "ablation", "coarsened", "budget")
-        Tables to run the experiments of. All other tables are made from those of "main".
+        Rows of the tables; None means all.
+    tables : collection of str, default=None
+        Tables to run the experiments of: "main", "levels", "severity", "descent", "consistency",
+        "ablation", "uncertainty" and "calibration", which share their runs, "constants", "budget"
+        and "coarsened". None means all.
 
     Returns
     -------
@@ -165,33 +207,54 @@ def finetuned_protocol(
     --------
     >>> from skh2edl.benchmark import finetuned_protocol
     >>> runs = finetuned_protocol("fgvc_aircraft", tables=["main", "budget"])
-    >>> len(runs), sorted({run.epochs for run in runs})
-    (42, [100, 200])
+    >>> sorted({run.epochs for run in runs})
+    [100, 200]
     """
     shared: dict[str, Any] = {
         "common": {"backbone": backbone, **(parameters or {})},
         "weights": weights,
     }
-    rows = METHODS if methods is None else {name: METHODS[name] for name in methods}
+    rows = _chosen(METHODS, methods)
+    usual = {**shared, "epochs": epochs}
+    coarse = usual
+    # Shorter runs are a part of the usual budget, so that the other tables leave them out.
+    if coarse_epochs is not None and coarse_epochs != epochs:
+        coarse = {**shared, "epochs": coarse_epochs, "budget": coarse_epochs / epochs}
+    main = _plan(dataset, rows, seeds, **usual)
     plans = {
-        "main": _plan(dataset, rows, seeds, epochs=epochs, **shared),
-        "ablation": _plan(dataset, ABLATION, seeds, epochs=epochs, **shared),
-        "coarsened": _coarsened(dataset, seeds, coarse_level, epochs=epochs, **shared),
-        "budget": _budget(dataset, seeds, epochs, (2,), **shared),
+        "main": main,
+        "constants": _plan(dataset, _chosen(CONSTANTS, methods), seeds, **usual),
+        "budget": [*main, *_plan(dataset, rows, seeds, **shared, epochs=2 * epochs, budget=2)],
+        "coarsened": [
+            *_plan(dataset, rows, seeds, **coarse),
+            *_coarsened(dataset, methods, seeds, coarse_level, **coarse),
+        ],
     }
     return _in_order(plans, tables)
 
 
-def _in_order(plans: dict[str, list[Experiment]], tables: Collection[str]) -> list[Experiment]:
-    unknown = [name for name in tables if name not in plans]
+def _chosen(rows: Rows, methods: Collection[str] | None) -> Rows:
+    """Return the rows of these methods and of their forms."""
+    unknown = [name for name in methods or () if name not in METHODS]
     if unknown:
-        raise ValueError(f"tables may hold {tuple(plans)} only, got {unknown}.")
-    return list(dict.fromkeys(each for name in tables for each in plans[name]))
+        raise ValueError(f"methods may hold {tuple(METHODS)} only, got {unknown}.")
+    return {name: row for name, row in rows.items() if methods is None or base_of(name) in methods}
+
+
+def _in_order(
+    plans: dict[str, list[Experiment]], tables: Collection[str] | None
+) -> list[Experiment]:
+    """Return the runs of the tables, each once."""
+    unknown = [name for name in tables or () if name not in TABLES]
+    if unknown:
+        raise ValueError(f"tables may hold {tuple(TABLES)} only, got {unknown}.")
+    needed = {plan for name in tables or TABLES for plan in TABLES[name]}
+    return list(dict.fromkeys(run for name in plans if name in needed for run in plans[name]))
 
 
 def _plan(
     dataset: str,
-    rows: Mapping[str, tuple[str, dict[str, Any]]],
+    rows: Rows,
     seeds: Sequence[int],
     *,
     common: Mapping[str, Any] | None = None,
@@ -205,22 +268,19 @@ def _plan(
     ]
 
 
-def _coarsened(dataset: str, seeds: Sequence[int], level: int, **fields: Any) -> list[Experiment]:
-    from_all = {COARSENED_FROM[name]: METHODS[COARSENED_FROM[name]] for name in COARSENED}
-    runs = _plan(dataset, from_all, seeds, **fields)
-    for fraction in reversed(FRACTIONS):
-        runs += _plan(
-            dataset, COARSENED, seeds, coarse_fraction=fraction, coarse_level=level, **fields
-        )
-    return runs
-
-
-def _budget(
-    dataset: str, seeds: Sequence[int], epochs: int, budgets: Sequence[int], **fields: Any
+def _coarsened(
+    dataset: str,
+    methods: Collection[str] | None,
+    seeds: Sequence[int],
+    level: int,
+    **fields: Any,
 ) -> list[Experiment]:
-    rows = {name: METHODS[name] for name in BUDGET}
+    """Return the runs with coarse labels, the largest fraction first."""
+    rows = _chosen(COARSENED, methods)
     return [
         run
-        for budget in budgets
-        for run in _plan(dataset, rows, seeds, epochs=budget * epochs, budget=budget, **fields)
+        for fraction in reversed(FRACTIONS)
+        for run in _plan(
+            dataset, rows, seeds, coarse_fraction=fraction, coarse_level=level, **fields
+        )
     ]

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import platform
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -96,6 +97,53 @@ def read_records(records: str | os.PathLike[str]) -> list[dict[str, Any]]:
             ) from error
         read.append(record)
     return read
+
+
+def remaining(
+    experiments: Sequence[Experiment], records: str | os.PathLike[str]
+) -> tuple[list[Experiment], float | None]:
+    """Return the experiments without a record, and the seconds they take one after the other.
+
+    Parameters
+    ----------
+    experiments : sequence of Experiment
+        The experiments.
+    records : path
+        Folder of the records, which need not exist.
+
+    Returns
+    -------
+    pending : list of Experiment
+        Those without a record.
+    seconds : float or None
+        Estimated from the records of the same data and network: from the time for each epoch, or
+        for each candidate of a grid, of the same method if there are some; None without any.
+
+    Examples
+    --------
+    >>> from skh2edl.benchmark import preset_experiments, remaining
+    >>> pending, seconds = remaining(preset_experiments("glyphs", "quick"), "no/such/folder")
+    >>> len(pending), seconds
+    (3, None)
+    """
+    pending = [each for each in experiments if not record_path(records, each).exists()]
+    rates: dict[tuple[str, ...], list[float]] = {}
+    for record in read_records(records) if Path(records).is_dir() else []:
+        run = Experiment.from_dict(record["experiment"])
+        for key in ((run.dataset, run.network), (run.dataset, run.network, run.method)):
+            rates.setdefault(key, []).append(record["seconds"]["all"] / _size(run))
+    seconds = 0.0
+    for run in pending:
+        of_all = rates.get((run.dataset, run.network))
+        if of_all is None:
+            return pending, None
+        own = rates.get((run.dataset, run.network, run.method), of_all)
+        seconds += statistics.median(own) * _size(run)
+    return pending, seconds
+
+
+def _size(run: Experiment) -> int:
+    return run.epochs or max(1, len(run.grid))
 
 
 def versions() -> dict[str, str]:

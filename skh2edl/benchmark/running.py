@@ -224,10 +224,14 @@ def _is_done(experiment: Experiment, data: LabelledImages, records: str | os.Pat
     path = record_path(records, experiment)
     if not path.exists():
         return False
-    if json.loads(path.read_text(encoding="utf-8"))["data"] != _content_hash(data):
+    record = json.loads(path.read_text(encoding="utf-8"))
+    tree = data.taxonomy
+    nodes = [tree.nodes_at_depth(depth).size for depth in range(1, tree.n_levels + 1)]
+    recorded = [figures["classes"] for row, figures in record["test"].items() if row != "tree"]
+    if record["data"] != _content_hash(data) or recorded != nodes:
         raise ValueError(
-            f"{path} was made with other images, labels or splits of {data.name!r} than these. A "
-            "record is never overwritten: name another folder for the records."
+            f"{path} was made with other images, labels, splits or levels of {data.name!r} than "
+            "these. A record is never overwritten: name another folder for the records."
         )
     return True
 

@@ -11,14 +11,19 @@ from typing import Any
 import numpy as np
 from scipy.stats import ttest_rel
 
-# Largest p at which a mean is marked as different from the reference.
+# Largest p at which a mean is marked as different from a reference.
 SIGNIFICANCE = 0.05
-_MARK = "†"
+# Mark of each reference, in the order of a row's references.
+MARKS = "†‡"
 _LATEX = {
     "\\": r"\textbackslash{}",
     **{character: "\\" + character for character in "%&_#$"},
     "±": r"$\pm$",
-    _MARK: r"$\dagger$",
+    "†": r"$\dagger$",
+    "‡": r"$\ddagger$",
+    "Δ": r"$\Delta$",
+    "~": r"$\sim$",
+    "✓": r"\checkmark",
     "²": r"$^2$",
     "→": r"$\to$",
     "×": r"$\times$",
@@ -39,12 +44,15 @@ class Column:
         Decimals.
     better : {"high", "low"} or None, default=None
         Which mean is printed bold.
+    signed : bool, default=False
+        Whether the figure is a change: it has a sign, and none is the best.
     """
 
     title: str
     key: str
     digits: int
     better: str | None = None
+    signed: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,16 +65,21 @@ class Row:
         Cells at the left.
     figures : mapping of str to mapping of int to float
         Figure -> seed -> value.
-    reference : Row or None, default=None
-        Row that this one is tested against.
+    references : mapping of str to Row or None, default={}
+        Rows that this one is tested against, by their name; None is this row itself, or one that
+        the table does not have.
     text : mapping of str to str, default={}
         Cells that are not means over seeds, by the column's key.
+    measure : Column, default=None
+        What all columns of this row show, where rows and not columns are the measures; None means
+        that the columns are.
     """
 
     title: tuple[str, ...]
     figures: Mapping[str, Mapping[int, float]]
-    reference: Row | None = None
+    references: Mapping[str, Row | None] = field(default_factory=dict)
     text: Mapping[str, str] = field(default_factory=dict)
+    measure: Column | None = None
 
     def values(self, column: Column) -> np.ndarray:
         """Return the finite values of a figure, in the order of the seeds."""
@@ -91,6 +104,10 @@ class Table:
         The figures.
     rows : tuple of Row
         The methods.
+    note : str, default=""
+        What its marks mean.
+    missing : tuple of str, default=()
+        What the table has room and no records for.
 
     Examples
     --------
@@ -110,10 +127,18 @@ class Table:
     headings: tuple[str, ...]
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+    note: str = ""
+    missing: tuple[str, ...] = ()
+
+    @property
+    def legend(self) -> str:
+        """The caption, the note and what is missing."""
+        missing = f"No record of: {'; '.join(self.missing)}" if self.missing else ""
+        return " ".join(f"{part}." for part in (self.caption, self.note, missing) if part)
 
     @staticmethod
-    def p_value(row: Row, column: Column) -> float:
-        """Return the two-sided p of a paired t-test over seeds against the row's reference.
+    def p_value(row: Row, column: Column, reference: str) -> float:
+        """Return the two-sided p of a paired t-test over seeds against a reference of the row.
 
         Parameters
         ----------
@@ -121,14 +146,17 @@ class Table:
             The row.
         column : Column
             The column.
+        reference : str
+            Name of the reference.
 
         Returns
         -------
         p : float
-            NaN without a reference or with fewer than two common seeds.
+            NaN without the reference or with fewer than two common seeds.
         """
         theirs = row.figures.get(column.key, {})
-        ours = row.reference.figures.get(column.key, {}) if row.reference else {}
+        other = row.references.get(reference)
+        ours = other.figures.get(column.key, {}) if other else {}
         pairs = np.array([(theirs[seed], ours[seed]) for seed in sorted(set(ours) & set(theirs))])
         if len(pairs) < 2 or not np.isfinite(pairs).all():
             return np.nan
@@ -145,13 +173,13 @@ class Table:
         return "\n".join([header, rule, *body])
 
     def to_latex(self) -> str:
-        """Return the table in LaTeX, for the package booktabs."""
+        """Return the table in LaTeX, for the packages booktabs and amssymb."""
         columns = "l" * len(self.headings) + "r" * len(self.columns)
         cells = self._cells(_latex, r"\textbf{{{}}}")
         header, *body = [" & ".join(line) + r" \\" for line in cells]
         lines = [
             r"\begin{table}",
-            rf"\caption{{{_latex(self.caption)}}}",
+            rf"\caption{{{_latex(self.legend)}}}",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
             header,
@@ -165,24 +193,26 @@ class Table:
 
     def to_csv(self) -> str:
         """Return the table as CSV: mean, standard deviation, seeds and p of every figure."""
-        are_text = [any(column.key in row.text for row in self.rows) for column in self.columns]
+        tested = list(dict.fromkeys(name for row in self.rows for name in row.references))
+        figures = [any(column.key in row.figures for row in self.rows) for column in self.columns]
+        parts = [" mean", " std", " n", *(f" p against {name}" for name in tested)]
         header: list[str] = list(self.headings)
-        for column, is_text in zip(self.columns, are_text, strict=True):
-            parts = [""] if is_text else [" mean", " std", " n", " p"]
-            header += [column.title + part for part in parts]
+        for column, has_figures in zip(self.columns, figures, strict=True):
+            header += [column.title + part for part in parts] if has_figures else [column.title]
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(header)
         for row in self.rows:
             line: list[Any] = list(row.title)
-            for column, is_text in zip(self.columns, are_text, strict=True):
-                if is_text:
-                    line.append(row.text.get(column.key, ""))
+            for column, has_figures in zip(self.columns, figures, strict=True):
+                if not has_figures or column.key in row.text:
+                    line += [row.text.get(column.key, ""), *[""] * (has_figures * len(parts[1:]))]
                     continue
-                values, p = row.values(column), self.p_value(row, column)
+                values = row.values(column)
                 mean = f"{values.mean():.6g}" if values.size else ""
                 std = f"{values.std(ddof=1):.6g}" if values.size > 1 else ""
-                line += [mean, std, values.size, "" if np.isnan(p) else f"{p:.3g}"]
+                p = [self.p_value(row, column, name) for name in tested]
+                line += [mean, std, values.size, *("" if np.isnan(x) else f"{x:.3g}" for x in p)]
             writer.writerow(line)
         return out.getvalue().rstrip("\n")
 
@@ -201,30 +231,35 @@ class Table:
         return lines
 
     def _best(self, column: Column) -> list[int]:
-        """Return the rows with the best mean of a column, after rounding to its digits."""
-        means = {
-            i: round(float(values.mean()), column.digits)
-            for i, row in enumerate(self.rows)
-            if (values := row.values(column)).size
-        }
-        if column.better is None or not means:
-            return []
-        top = (max if column.better == "high" else min)(means.values())
-        return [i for i, mean in means.items() if mean == top]
+        """Return the rows with the best mean of a column, after rounding to its digits.
+
+        Where rows are measures, these are the best rows of every measure.
+        """
+        groups: dict[Column, dict[int, float]] = {}
+        for i, row in enumerate(self.rows):
+            shown, values = row.measure or column, row.values(column)
+            if shown.better is not None and not column.signed and values.size:
+                groups.setdefault(shown, {})[i] = round(float(values.mean()), shown.digits)
+        best = []
+        for shown, means in groups.items():
+            top = (max if shown.better == "high" else min)(means.values())
+            best += [i for i, mean in means.items() if mean == top]
+        return best
 
 
 def _cell(row: Row, column: Column, n_seeds: int) -> str:
     if column.key in row.text:
         return row.text[column.key]
-    values = row.values(column)
+    values, digits = row.values(column), (row.measure or column).digits
     if values.size == 0:
         return ""
-    text = f"{values.mean():.{column.digits}f}"
+    text = f"{values.mean():{'+' if column.signed else ''}.{digits}f}"
     if values.size > 1:
-        text += f" ± {values.std(ddof=1):.{column.digits}f}"
+        text += f" ± {values.std(ddof=1):.{digits}f}"
     if values.size < n_seeds:
         text += f" (n = {values.size})"
-    return text + (_MARK if Table.p_value(row, column) < SIGNIFICANCE else "")
+    differs = (Table.p_value(row, column, name) < SIGNIFICANCE for name in row.references)
+    return text + "".join(mark for mark, yes in zip(MARKS, differs, strict=False) if yes)
 
 
 def _latex(text: str) -> str:

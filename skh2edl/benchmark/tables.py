@@ -5,36 +5,36 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import json
+import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .experiment import Experiment
-from .protocols import ABLATION, BUDGET, COARSENED, COARSENED_FROM, METHODS, REFERENCE, UNTOUCHED
+from .layouts import (
+    FORMS,
+    LAYOUTS,
+    PERCENT,
+    PLAIN,
+    REFERENCES,
+    Layout,
+    Pivot,
+    fraction_title,
+)
+from .protocols import UNTOUCHED, base_of
 from .records import read_records
-from .table import SIGNIFICANCE, Column, Row, Table
+from .table import MARKS, SIGNIFICANCE, Column, Row, Table
 
 Record = Mapping[str, Any]
+# Figure -> seed -> value.
 Figures = dict[str, dict[int, float]]
+# Method -> its records.
+Groups = dict[str, list[Record]]
 
-_LEAF = (
-    Column("bAcc %", "balanced_accuracy", 1, "high"),
-    Column("acc %", "accuracy", 1, "high"),
-    Column("ECE %", "ece", 1, "low"),
-    Column("NLL", "nll", 3, "low"),
-)
-_SEVERITY = Column("severity", "severity", 3, "low")
-_CALIBRATED = (
-    Column("ECE %, calibrated", "calibrated_ece", 1, "low"),
-    Column("NLL, calibrated", "calibrated_nll", 3, "low"),
-)
-_PENALTY = Column("L2", "l2", 0)
-_NOTE = (
-    f"† differs from {REFERENCE} in a paired t-test over seeds, p < {SIGNIFICANCE}, not corrected "
-    "for the number of tests; bold is the best mean"
-)
+_OVER_THE_TREE = ("HierCEClassifier", "H2EDLClassifier")
+_BLOCKS = {"test": "none", "test_calibrated": "evidence", "test_temperature": "temperature"}
 
 
 class Setting(NamedTuple):
@@ -49,27 +49,32 @@ class Setting(NamedTuple):
         """First part of the file names."""
         return f"{self.dataset}-{self.network}" + ("-frozen" if self.frozen else "")
 
-    @property
-    def words(self) -> str:
-        """First words of the captions."""
-        how = "frozen features" if self.frozen else "trained whole"
-        return f"{self.dataset}, {self.network}, {how}"
+
+class Cell(NamedTuple):
+    """A column of a pivot: its title, and the records of each method."""
+
+    title: str
+    groups: Groups
+    block: str = "test"
 
 
-def make_tables(records: Iterable[Record]) -> dict[str, Table]:
+def make_tables(
+    records: Iterable[Record], tables: Collection[str] | None = None
+) -> dict[str, Table]:
     """Make every table that the records have rows for.
 
     Parameters
     ----------
     records : iterable of dict
         As :func:`read_records` returns them.
+    tables : collection of str, default=None
+        Names of the tables, as in :func:`finetuned_protocol`; None means all.
 
     Returns
     -------
     tables : dict of str to Table
         By "<dataset>-<network>-<table>", or "<dataset>-<network>-frozen-<table>" for frozen
-        features. The table is "main", "levels", "severity", "uncertainty", "calibration",
-        "budget", "coarsened" or "ablation".
+        features. `Table.missing` names what has no record.
 
     Examples
     --------
@@ -80,16 +85,23 @@ def make_tables(records: Iterable[Record]) -> dict[str, Table]:
     settings: dict[Setting, list[Record]] = {}
     for record in records:
         settings.setdefault(_setting(record), []).append(record)
-    tables = {}
+    made = {}
     for setting in sorted(settings):
-        for name, make in _CONTENTS.items():
-            content = make(setting, settings[setting])
-            if content.rows:
-                tables[f"{setting.name}-{name}"] = _table(name, setting, settings[setting], content)
-    return tables
+        for name, layout in LAYOUTS.items():
+            if tables is not None and name not in tables:
+                continue
+            make: Any = _pivoted if isinstance(layout, Pivot) else _by_method
+            table = make(name, layout, setting, settings[setting])
+            if table is not None:
+                made[f"{setting.name}-{name}"] = table
+    return made
 
 
-def write_tables(records: str | os.PathLike[str], folder: str | os.PathLike[str]) -> list[Path]:
+def write_tables(
+    records: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    tables: Collection[str] | None = None,
+) -> list[Path]:
     """Write the tables of a folder of records in Markdown, LaTeX and CSV.
 
     The same records give the same bytes.
@@ -100,6 +112,8 @@ def write_tables(records: str | os.PathLike[str], folder: str | os.PathLike[str]
         Folder of records.
     folder : path
         Where to write ``<dataset>-<network>-<table>.md``, ``.tex`` and ``.csv``.
+    tables : collection of str, default=None
+        Names of the tables; None means all.
 
     Returns
     -------
@@ -116,9 +130,9 @@ def write_tables(records: str | os.PathLike[str], folder: str | os.PathLike[str]
     """
     folder = Path(folder)
     written = []
-    for name, table in make_tables(read_records(records)).items():
+    for name, table in make_tables(read_records(records), tables).items():
         texts = {
-            "md": f"<!-- Made from records; do not edit. -->\n\n*{table.caption}.*\n\n"
+            "md": f"<!-- Made from records; do not edit. -->\n\n*{table.legend}*\n\n"
             + table.to_markdown(),
             "tex": table.to_latex(),
             "csv": table.to_csv(),
@@ -131,7 +145,7 @@ def write_tables(records: str | os.PathLike[str], folder: str | os.PathLike[str]
     return written
 
 
-# Rows from records --------------------------------------------------------------------------------
+# Records ------------------------------------------------------------------------------------------
 
 
 def _setting(record: Record) -> Setting:
@@ -139,64 +153,55 @@ def _setting(record: Record) -> Setting:
     return Setting(run.dataset, run.network, run.features is not None)
 
 
-def _of_recipe(record: Record) -> bool:
-    """Tell whether a head was fitted until it converged, or a network for the usual epochs."""
-    experiment = record["experiment"]
-    return experiment["epochs"] is None if experiment["features"] else experiment["budget"] == 1
-
-
-def _of(records: Iterable[Record], **fields: Any) -> list[Record]:
-    """Return the records whose experiment has these values."""
+def _usual(records: Iterable[Record]) -> list[Record]:
+    """Return the runs on leaf labels: heads fitted until they converge, or the usual epochs."""
     return [
         record
         for record in records
-        if all(record["experiment"][name] == value for name, value in fields.items())
+        if (run := record["experiment"])["coarse_fraction"] == 0
+        and (run["epochs"] is None if run["features"] else run["budget"] == 1)
     ]
 
 
-def _methods(records: Iterable[Record], names: Iterable[str]) -> dict[str, list[Record]]:
-    """Return the records of each method: the shared recipe, no coarse labels."""
-    main = [record for record in _of(records, coarse_fraction=0.0) if _of_recipe(record)]
-    found = {name: _of(main, method=name) for name in names}
-    return {name: mine for name, mine in found.items() if mine}
+def _grouped(records: Iterable[Record], names: Iterable[str]) -> Groups:
+    groups: Groups = {name: [] for name in names}
+    for record in records:
+        groups.get(record["experiment"]["method"], []).append(record)
+    return {name: mine for name, mine in groups.items() if mine}
+
+
+def _levels(record: Record) -> list[str]:
+    return [name for name in record["test"] if name != "tree"]
+
+
+def _suffix(depth: int, levels: Sequence[str]) -> str:
+    """Return the end of the names of a level's figures; those of the leaves have none."""
+    return f"_{depth}" if depth < len(levels) else ""
+
+
+def _number(value: Any) -> float:
+    return float("nan") if value is None else float(value)
 
 
 def _figures_of(record: Record, block: str) -> dict[str, float]:
     """Return all figures of one record that a table may show."""
-    report, tree = record[block], record[block]["tree"]
-    levels = _levels(record)
-    leaf, calibrated = report[levels[-1]], record["test_calibrated"][levels[-1]]
+    levels, figures = _levels(record), {}
+    for prefix, report in (("", record[block]), ("calibrated_", record["test_calibrated"])):
+        ends = {level: _suffix(depth, levels) for depth, level in enumerate(levels, start=1)}
+        for row, end in {**ends, "tree": ""}.items():
+            for key, value in report[row].items():
+                factor = 100 if key in PERCENT else 1
+                figures[f"{prefix}{key}{end}"] = factor * _number(value)
+        if not prefix:
+            figures |= {f"lost{end}": 100 - figures[f"kept_ancestor{end}"] for end in ends.values()}
     # The records name this block "doubt".
     uncertainty = record["doubt"]
-    figures = {
-        "balanced_accuracy": _number(leaf["balanced_accuracy"], 100),
-        "accuracy": _number(leaf["accuracy"], 100),
-        "ece": _number(leaf["ece"], 100),
-        "nll": _number(leaf["nll"]),
-        "severity": _number(tree["mistake_severity"]),
-        "first_error_depth": _number(tree["first_error_depth"]),
-        "distance": _number(tree["hierarchical_distance"]),
-        "fscore": _number(tree["hierarchical_fscore"], 100),
-        "consistency": _number(tree["path_consistency"], 100),
-        "operating_area": _number(tree["operating_area"]),
-        "calibrated_ece": _number(calibrated["ece"], 100),
-        "calibrated_nll": _number(calibrated["nll"]),
-        "best_epoch": _number(record["best_epoch"]) + 1,
-        "confidence_auroc": _number(uncertainty["confidence_error_auroc"]),
-    }
-    for depth, name in enumerate(levels, start=1):
-        figures[f"balanced_accuracy_{depth}"] = _number(report[name]["balanced_accuracy"], 100)
-        figures[f"ece_{depth}"] = _number(report[name]["ece"], 100)
-        figures[f"kept_{depth}"] = _number(report[name]["kept_ancestor"], 100)
+    figures["confidence_auroc"] = _number(uncertainty["confidence_error_auroc"])
     for name in ("nonspecificity", "vacuity"):
         if name in uncertainty:
             figures["uncertainty"] = _number(uncertainty[name])
             figures["uncertainty_auroc"] = _number(uncertainty[f"{name}_error_auroc"])
     return figures
-
-
-def _number(value: Any, factor: float = 1.0) -> float:
-    return float("nan") if value is None else factor * value
 
 
 def _by_seed(records: Iterable[Record], block: str = "test") -> Figures:
@@ -206,46 +211,24 @@ def _by_seed(records: Iterable[Record], block: str = "test") -> Figures:
         if seed in figures.get("nll", {}):
             raise ValueError(
                 f"two records are of {record['experiment']['method']!r} with seed {seed} and "
-                "differ in what the tables do not show. Keep runs of different presets in "
-                "different folders."
+                "differ in what the tables do not show. Keep runs of different presets, weights, "
+                "epochs and image sizes in different folders."
             )
         for key, value in _figures_of(record, block).items():
             figures.setdefault(key, {})[seed] = value
     return figures
 
 
-def _row(
-    title: tuple[str, ...],
-    records: Sequence[Record],
-    block: str = "test",
-    published: Mapping[str, float] | None = None,
-) -> Row:
-    choice = "chosen_calibrated" if block == "test_calibrated" else "chosen"
-    text = {f"published_{key}": f"{value:g}" for key, value in (published or {}).items()}
+def _text_of(records: Sequence[Record]) -> dict[str, str]:
+    """Return the cells that are no means over seeds."""
     in_order = sorted(records, key=lambda record: record["experiment"]["seed"])
-    penalties = [record[choice]["l2"] for record in in_order if "l2" in record[choice]]
-    text["l2"] = ", ".join(f"{penalty:g}" for penalty in penalties)
-    return Row(title, _by_seed(records, block), text=text)
-
-
-def _compared(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Return the rows, each tested against the one of the reference method among them."""
-    reference = next((row for row in rows if row.title[0] == REFERENCE), None)
-    return tuple(row if row is reference else replace(row, reference=reference) for row in rows)
-
-
-def _calibrated_or_not(
-    records: Sequence[Record], published: Mapping[str, Mapping[str, float]]
-) -> tuple[Row, ...]:
-    """Return a row for each method without calibration, then one for each after it."""
-    groups = _methods(records, (*METHODS, UNTOUCHED)).items()
-    plain = [_row((name, "no"), mine, published=published.get(name)) for name, mine in groups]
-    calibrated = [_row((name, "yes"), mine, "test_calibrated") for name, mine in groups]
-    return _compared(plain) + _compared(calibrated)
-
-
-def _levels(record: Record) -> list[str]:
-    return [name for name in record["test"] if name != "tree"]
+    first = in_order[0]
+    text = {
+        "over_the_tree": "✓" if first["experiment"]["classifier"] in _OVER_THE_TREE else "",
+        "uncertain": "✓" if {"nonspecificity", "vacuity"} & set(first["doubt"]) else "",
+    }
+    penalties = [record["chosen"]["l2"] for record in in_order if "l2" in record["chosen"]]
+    return text | ({"l2": ", ".join(f"{each:g}" for each in penalties)} if penalties else {})
 
 
 @functools.cache
@@ -254,194 +237,269 @@ def _published() -> dict[str, Any]:
     return dict(json.loads(text))
 
 
-def _published_for(setting: Setting, table: str) -> dict[str, dict[str, float]]:
-    """Return row -> figure -> value of the published table, for the setting it is about."""
-    if setting.frozen or setting.network != "resnet50":
-        return {}
-    return dict(_published().get(setting.dataset, {}).get(table, {}))
+def _published_for(setting: Setting, part: str) -> dict[str, dict[str, Any]]:
+    """Return row -> figure -> text of what was published about networks trained on these data."""
+    about = {} if setting.frozen else _published().get(setting.dataset, {})
+    common = about.get("all", {}) if part == "methods" else {}
+    return {name: {**common, **own} for name, own in about.get(part, {}).items()}
 
 
-# One function for each table ----------------------------------------------------------------------
+# Tables -------------------------------------------------------------------------------------------
 
 
-class Content(NamedTuple):
-    """What one table shows, before the caption and the published columns are completed."""
-
-    caption: str
-    headings: tuple[str, ...]
-    columns: Sequence[Column]
-    rows: tuple[Row, ...]
-    published: Mapping[str, Mapping[str, float]] | None = None
-
-
-def _table(name: str, setting: Setting, records: Sequence[Record], content: Content) -> Table:
-    """Complete the caption, and put the published figures beside the columns."""
-    seeds = len({record["experiment"]["seed"] for record in records})
-    caption = f"{setting.words}: {content.caption}; mean ± std over {seeds} seed(s); {_NOTE}"
-    published = content.published or {}
-    if published:
-        caption += f"; published: {_published()['source']}"
-    keys = {key for figures in published.values() for key in figures}
-    beside = [
-        Column(f"published {column.title}", f"published_{column.key}", 0)
-        for column in content.columns
-        if column.key in keys
-    ]
-    return Table(name, caption, content.headings, (*content.columns, *beside), content.rows)
-
-
-def _main(setting: Setting, records: Sequence[Record]) -> Content:
-    """Show accuracy, calibration, likelihood and severity of the leaves."""
-    published = _published_for(setting, "main")
-    return Content(
-        "leaves, before and after calibration",
-        ("method", "calibrated"),
-        [*_LEAF, _SEVERITY, *([_PENALTY] if setting.frozen else [])],
-        _calibrated_or_not(records, published),
-        published,
-    )
-
-
-def _every_level(setting: Setting, records: Sequence[Record]) -> Content:
-    """Show balanced accuracy and ECE at every level."""
-    columns = []
-    for depth, name in enumerate(_levels(records[0]), start=1):
-        columns += [
-            Column(f"{name} bAcc %", f"balanced_accuracy_{depth}", 1, "high"),
-            Column(f"{name} ECE %", f"ece_{depth}", 1, "low"),
-        ]
-    rows = _calibrated_or_not(records, {})
-    return Content("every level", ("method", "calibrated"), columns, rows)
-
-
-def _severity(setting: Setting, records: Sequence[Record]) -> Content:
-    """Show how bad mistakes are, and how much of the path they keep."""
-    published = _published_for(setting, "severity")
-    columns = [
-        _SEVERITY,
-        Column("first-error depth", "first_error_depth", 3, "high"),
-        *(
-            Column(f"kept {name} %", f"kept_{depth}", 1, "high")
-            for depth, name in enumerate(_levels(records[0])[:-1], start=1)
-        ),
-        Column("distance", "distance", 3, "low"),
-        Column("hF %", "fscore", 1, "high"),
-        Column("path consistency %", "consistency", 1, "high"),
-        Column("operating area", "operating_area", 3, "high"),
-    ]
-    rows = _calibrated_or_not(records, published)
-    return Content("mistakes on the tree", ("method", "calibrated"), columns, rows, published)
-
-
-def _uncertainty(setting: Setting, records: Sequence[Record]) -> Content:
-    """Show how uncertain predictions are, and how well that tells wrong from right ones."""
-    groups = _methods(records, {**METHODS, **ABLATION})
-    return Content(
-        "errors ranked by uncertainty (vacuity, or belief that reaches no leaf) and by confidence",
+def _by_method(
+    name: str, layout: Layout, setting: Setting, records: Sequence[Record]
+) -> Table | None:
+    """Make a table with a row for each method."""
+    names = (*layout.rows, *([UNTOUCHED] if setting.frozen else []))
+    groups = _grouped(_usual(records), names)
+    if not set(groups) & set(layout.needs):
+        return None
+    rows = {method: Row((method,), _by_seed(mine)) for method, mine in groups.items()}
+    columns = _expanded(layout.columns, _levels(records[0]))
+    published = _published_for(setting, "methods")
+    made = {}
+    for method, row in _compared(rows, REFERENCES).items():
+        figures, text = dict(row.figures), _text_of(groups[method])
+        text |= {f"published_{key}": each for key, each in published.get(method, {}).items()}
+        for column in columns:
+            kind, _, key = column.key.partition("_")
+            if kind == "change" and PLAIN in rows:
+                figures[column.key] = _difference(figures[key], rows[PLAIN].figures[key])
+            if kind == "p":
+                p = Table.p_value(row, replace(column, key=key), REFERENCES[0])
+                text[column.key] = "" if math.isnan(p) else f"{p:.3f}"
+        made[method] = replace(row, figures=figures, text=text)
+    used = [record for mine in groups.values() for record in mine]
+    table = Table(
+        name,
+        _caption(layout.title, setting, used),
         ("method",),
-        [
-            Column("mean uncertainty", "uncertainty", 3),
-            Column("AUROC of uncertainty", "uncertainty_auroc", 3, "high"),
-            Column("AUROC of 1 - max P", "confidence_auroc", 3, "high"),
-        ],
-        _compared([_row((name,), mine) for name, mine in groups.items()]),
+        tuple(columns),
+        tuple(made.values()),
+        _note(REFERENCES),
+        _missing(names, {"": groups}),
     )
+    return _with_published(table)
 
 
-def _calibration(setting: Setting, records: Sequence[Record]) -> Content:
-    """Show evidence scaling beside a temperature, for methods that allow both."""
-    blocks = {
-        "none": "test",
-        "evidence, with its own choice of L2" if setting.frozen else "evidence": "test_calibrated",
-        "temperature": "test_temperature",
+def _pivoted(name: str, pivot: Pivot, setting: Setting, records: Sequence[Record]) -> Table | None:
+    """Make a table with a row for each measure and method."""
+    cells = _SPLITS[pivot.field](records, pivot.rows)
+    if len(cells) < 2 or (pivot.usual or "test") not in cells:
+        return None
+    used = [each for cell in cells.values() for mine in cell.groups.values() for each in mine]
+    figures = {
+        (method, key): _by_seed(mine, cell.block)
+        for key, cell in cells.items()
+        for method, mine in cell.groups.items()
     }
+    levels, depth = _levels(records[0]), max(each["experiment"]["coarse_level"] for each in used)
+    level = {"level": levels[depth - 1]}
+    published = _published_for(setting, name)
+    last = list(cells)[-1]
     rows: list[Row] = []
-    for name, mine in _methods(records, {**METHODS, **ABLATION}).items():
-        both = [record for record in mine if "test_temperature" in record]
-        rows += [_row((name, title), both, block) for title, block in blocks.items() if both]
-    text = "two calibrations of an opinion"
-    return Content(text, ("method", "scaling"), [*_LEAF, _SEVERITY], tuple(rows))
-
-
-def _budget(setting: Setting, records: Sequence[Record]) -> Content:
-    """Show once and twice the epochs."""
-    in_epochs = [
-        record
-        for record in _of(records, coarse_fraction=0.0)
-        if record["experiment"]["epochs"] is not None
-    ]
-    budgets = sorted({record["experiment"]["budget"] for record in in_epochs})
-    rows: tuple[Row, ...] = ()
-    for budget in budgets if len(budgets) > 1 else ():
-        groups = {name: _of(in_epochs, budget=budget, method=name) for name in BUDGET}
-        rows += _compared(
-            [
-                _row((name, f"{mine[0]['experiment']['epochs']} ({budget}×)"), mine)
-                for name, mine in groups.items()
-                if mine
-            ]
+    for column in pivot.columns:
+        measure = replace(
+            column,
+            title=column.title.format(**level),
+            key=column.key.format(level=_suffix(depth, levels)),
         )
-    columns = [*_LEAF, _SEVERITY, *_CALIBRATED, Column("epoch kept", "best_epoch", 0)]
-    return Content("epochs of training", ("method", "epochs"), columns, rows)
+        group = {}
+        for method in pivot.rows:
+            own = {key: figures.get((method, key), {}).get(measure.key, {}) for key in cells}
+            if any(own.values()):
+                if pivot.usual:
+                    own["change"] = _difference(own[last], own[pivot.usual])
+                group[method] = Row((measure.title, method), own, measure=measure)
+        compared = _compared(group, pivot.references)
+        kind = pivot.beside.get(measure.key, "")
+        for row in [*compared.values(), *_beside_flat(measure, compared, last, kind)]:
+            theirs = published.get(row.title[1], {}).get(measure.key, {})
+            text = {f"published_{key}": each for key, each in theirs.items()}
+            rows.append(replace(row, text={**row.text, **text}))
+    columns = [Column(cell.title, key, 0) for key, cell in cells.items()]
+    if pivot.usual:
+        columns.append(Column("Δ", "change", 0, signed=True))
+    table = Table(
+        name,
+        _caption(pivot.title.format(**level), setting, used),
+        ("measure", "method"),
+        tuple(columns),
+        tuple(rows),
+        _note(pivot.references),
+        (
+            *(title for key, title in pivot.expected.items() if key not in cells),
+            *_missing(pivot.rows, {cell.title: cell.groups for cell in cells.values()}),
+        ),
+    )
+    return _with_published(table)
 
 
-def _coarsened(setting: Setting, records: Sequence[Record]) -> Content:
-    """Show training labels cut to an upper level, for a growing fraction of the images."""
-    published = _published_for(setting, "coarsened")
-    coarse = [r for r in records if r["experiment"]["coarse_fraction"] and _of_recipe(r)]
-    if not coarse:
-        return Content("", (), (), ())
-    depth = coarse[0]["experiment"]["coarse_level"]
-    level, key = _levels(records[0])[depth - 1], f"balanced_accuracy_{depth}"
-    names = [name for name in COARSENED if _of(coarse, method=name)]
-    methods = _methods(records, METHODS)
-    whole = {name: methods.get(COARSENED_FROM[name], []) for name in names}
-    rows: tuple[Row, ...] = ()
-    for fraction in [0.0, *sorted({record["experiment"]["coarse_fraction"] for record in coarse})]:
-        group = []
-        for name in names:
-            mine = _of(coarse, method=name, coarse_fraction=fraction) if fraction else whole[name]
-            beside = published.get(f"{name}, {fraction:g}")
-            row = _row((name, f"{fraction:g}"), mine, published=beside)
-            before, after = _by_seed(whole[name]).get(key, {}), row.figures.get(key, {})
-            change = {seed: after[seed] - before[seed] for seed in after if seed in before}
-            group.append(replace(row, figures={**row.figures, "change": change}))
-        rows += _compared(group)
-    columns = [
-        Column(f"{level} bAcc %", key, 2, "high"),
-        Column("change of it", "change", 2),
-        Column(f"{level} ECE %", f"ece_{depth}", 1, "low"),
-        *_LEAF,
-        *_CALIBRATED,
-    ]
-    text = f"a fraction of the labels cut to the level {level!r}"
-    return Content(text, ("method", "fraction"), columns, rows, published)
+def _by_block(records: Sequence[Record], names: Iterable[str]) -> dict[str, Cell]:
+    """Return the calibrations of the methods that allow two."""
+    both = [record for record in _usual(records) if "test_temperature" in record]
+    groups = _grouped(both, names)
+    return {block: Cell(title, groups, block) for block, title in _BLOCKS.items() if groups}
 
 
-def _ablation(setting: Setting, records: Sequence[Record]) -> Content:
-    """Show the paper's variants and the default."""
-    published = _published_for(setting, "main")
-    columns = [
-        *_LEAF,
-        _SEVERITY,
-        *_CALIBRATED,
-        Column("U", "uncertainty", 3),
-        Column("AUROC of U", "uncertainty_auroc", 3, "high"),
-        *([_PENALTY] if setting.frozen else []),
-    ]
-    groups = _methods(records, ABLATION).items()
-    rows = [_row((name,), mine, published=published.get(name)) for name, mine in groups]
-    compared = _compared(rows) if len(rows) > 2 else ()
-    return Content("forms of H2EDL", ("form",), columns, compared, published)
+def _by_budget(records: Sequence[Record], names: Iterable[str]) -> dict[str, Cell]:
+    """Return the budgets; a part of the usual epochs belongs to the table of coarse labels."""
+    cells: dict[str, list[Record]] = {}
+    for record in records:
+        run = record["experiment"]
+        if run["coarse_fraction"] == 0 and run["epochs"] and run["budget"] % 1 == 0:
+            cells.setdefault(f"{run['budget']:g}", []).append(record)
+    return {
+        key: Cell(_epochs(cells[key][0]["experiment"]["epochs"]), _grouped(cells[key], names))
+        for key in sorted(cells)
+    }
 
 
-_CONTENTS = {
-    "main": _main,
-    "levels": _every_level,
-    "severity": _severity,
-    "uncertainty": _uncertainty,
-    "calibration": _calibration,
-    "budget": _budget,
-    "coarsened": _coarsened,
-    "ablation": _ablation,
-}
+def _by_fraction(records: Sequence[Record], names: Iterable[str]) -> dict[str, Cell]:
+    """Return the fractions of coarse labels, those without any from runs of the same epochs."""
+    cells: dict[float, list[Record]] = {}
+    for record in records:
+        run = record["experiment"]
+        if run["epochs"] is None or not run["features"]:
+            cells.setdefault(run["coarse_fraction"], []).append(record)
+    whole = cells.pop(0.0, [])
+    epochs = {each["experiment"]["epochs"] for mine in cells.values() for each in mine}
+    groups = {fraction: _grouped(mine, names) for fraction, mine in sorted(cells.items())}
+    # With leaf labels alone all treatments of ancestors are one method.
+    sources = {name: name if name in FORMS else base_of(name) for name in names}
+    alike = _grouped(
+        (each for each in whole if each["experiment"]["epochs"] in epochs), set(sources.values())
+    )
+    seen = {name for mine in groups.values() for name in mine}
+    start = {name: alike[sources[name]] for name in seen if sources[name] in alike}
+    return {
+        f"{fraction:g}": Cell(fraction_title(fraction), mine)
+        for fraction, mine in {0.0: start, **groups}.items()
+        if mine
+    }
+
+
+_SPLITS = {"block": _by_block, "budget": _by_budget, "coarse_fraction": _by_fraction}
+
+
+def _compared(rows: Mapping[str, Row], references: Iterable[str]) -> dict[str, Row]:
+    """Return the rows, each with the references among the others."""
+    return {
+        name: replace(
+            row, references={each: None if each == name else rows.get(each) for each in references}
+        )
+        for name, row in rows.items()
+    }
+
+
+def _beside_flat(measure: Column, group: Mapping[str, Row], last: str, kind: str) -> list[Row]:
+    """Return the ratio or the gap of Flat-CE and each form of H2EDL, and the p of the last pair."""
+    rows: list[Row] = []
+    flat = group.get("Flat-CE")
+    if not kind or flat is None:
+        return rows
+    for form in (name for name in FORMS if name in group):
+        text = {}
+        for key in group[form].figures:
+            column = Column("", key, 0)
+            theirs, ours = (row.values(column) for row in (flat, group[form]))
+            if key != "change" and theirs.size and ours.size:
+                pair = theirs.mean(), ours.mean()
+                text[key] = (
+                    f"{pair[0] / pair[1]:.1f}×" if kind == "ratio" else f"{pair[0] - pair[1]:.2f}"
+                )
+        p = Table.p_value(group[form], Column("", last, 0), "Flat-CE")
+        text["change"] = "" if math.isnan(p) else f"p = {p:.3f}"
+        title = f"{kind}: Flat-CE {'/' if kind == 'ratio' else '-'} {form}"
+        rows.append(Row((measure.title, title), {}, text=text, measure=measure))
+    return rows
+
+
+def _difference(values: Mapping[int, float], base: Mapping[int, float]) -> dict[int, float]:
+    return {seed: value - base[seed] for seed, value in values.items() if seed in base}
+
+
+def _expanded(columns: Iterable[Column], levels: Sequence[str]) -> list[Column]:
+    """Return the columns, those of levels once for each."""
+    expanded = []
+    for column in columns:
+        if "{" not in column.key:
+            expanded.append(column)
+            continue
+        for depth, level in enumerate(levels, start=1):
+            end = _suffix(depth, levels)
+            if end or "{all}" in column.key:
+                key = column.key.format(all=end, inner=end)
+                expanded.append(replace(column, title=column.title.format(level=level), key=key))
+    return expanded
+
+
+def _missing(names: Iterable[str], cells: Mapping[str, Groups]) -> tuple[str, ...]:
+    """Name the methods, columns and seeds without a record."""
+
+    def seeds(records: Iterable[Record]) -> set[int]:
+        return {record["experiment"]["seed"] for record in records}
+
+    every = set().union(*(seeds(mine) for groups in cells.values() for mine in groups.values()))
+    missing = []
+    for name in names:
+        if not any(name in groups for groups in cells.values()):
+            missing.append(name)
+            continue
+        for title, groups in cells.items():
+            where = f"{name} at {title}" if title else name
+            lacking = sorted(every - seeds(groups.get(name, ())))
+            if name not in groups:
+                missing.append(where)
+            elif lacking:
+                missing.append(f"{where}, seed {', '.join(map(str, lacking))}")
+    return tuple(missing)
+
+
+def _caption(title: str, setting: Setting, records: Sequence[Record]) -> str:
+    """Say what was run and what is shown."""
+    runs = [record["experiment"] for record in records]
+
+    def values(of: Iterable[Any]) -> str:
+        return ", ".join(f"{each}" for each in sorted({each for each in of if each is not None}))
+
+    epochs = values(run["epochs"] for run in runs)
+    pixels = values(run["parameters"].get("image_size") for run in runs)
+    recipes = values(run["parameters"].get("recipe") for run in runs)
+    how = "heads on frozen features" if setting.frozen else "trained whole"
+    how += f" for {_epochs(epochs)}" if epochs else ", fitted until they converge"
+    how += (f" at {pixels} px" if pixels else "") + (f", recipe {recipes}" if recipes else "")
+    seeds = values(run["seed"] for run in runs)
+    return f"{setting.dataset}, {setting.network}, {how}, seeds {seeds}: {title}"
+
+
+def _epochs(number: Any) -> str:
+    return f"{number} epoch" + ("" if str(number) == "1" else "s")
+
+
+def _note(references: Sequence[str]) -> str:
+    """Say what the marks of a table mean."""
+    note = "Mean ± std over seeds"
+    if references:
+        note += "; bold is the best mean; " + " and ".join(
+            f"{mark} differs from {name}" for mark, name in zip(MARKS, references, strict=True)
+        )
+        note += f" in a paired t-test, p < {SIGNIFICANCE}, not corrected for the number of tests"
+    return note
+
+
+def _with_published(table: Table) -> Table:
+    """Put published figures beside the columns, and leave out columns without any value."""
+    shown: list[Column] = []
+    note, titles = table.note, _published()["titles"]
+    for column in table.columns:
+        title = titles.get(column.key, column.title)
+        beside = Column(f"published {title}", f"published_{column.key}", 0)
+        published = any(row.text.get(beside.key) for row in table.rows)
+        own = any(row.text.get(column.key) or row.values(column).size for row in table.rows)
+        if published or own:
+            shown += [column, *([beside] if published else [])]
+    if any(column.key.startswith("published_") for column in shown):
+        note += f"; published: {_published()['source']}"
+    return replace(table, columns=tuple(shown), note=note)

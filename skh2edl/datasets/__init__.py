@@ -2,6 +2,7 @@
 
 from ._record import LabelledImages
 from .coarsen import coarsen_labels
+from .cub_birds import load_cub
 from .derm12345 import load_derm12345
 from .fgvc_aircraft import load_fgvc_aircraft
 from .folder import load_image_folder
@@ -12,6 +13,7 @@ from .table import load_table
 __all__ = [
     "LabelledImages",
     "coarsen_labels",
+    "load_cub",
     "load_derm12345",
     "load_fgvc_aircraft",
     "load_grocery_store",

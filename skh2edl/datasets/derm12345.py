@@ -19,7 +19,7 @@ _FOLDERS = {
     "train": ("derm12345_train_part_1", "derm12345_train_part_2"),
     "test": ("derm12345_test",),
 }
-_MALIGNANCY = {"benign": "benign", "malignant": "malignant", "indeterminate": "malignant"}
+_MALIGNANCY = ("benign", "malignant", "indeterminate")
 
 
 def load_derm12345(
@@ -27,9 +27,9 @@ def load_derm12345(
 ) -> LabelledImages:
     """Load DERM12345: 12,345 dermatoscopic images, 40 kinds of lesion on four levels.
 
-    The top level combines super class and malignancy into four classes ("melanocytic benign",
-    ...); the indeterminate actinic keratosis counts as malignant. Below it are main class 1, main
-    class 2 and the label. Letter case, which differs from row to row, is ignored.
+    The tree is that of the official columns: super class, main class 1, main class 2 and label,
+    2 > 7 > 11 > 40 nodes, of which 15 branch. Letter case, which differs from row to row, is
+    ignored. Malignancy is no level: a main class may hold both; it is in `info`.
 
     Parameters
     ----------
@@ -46,7 +46,8 @@ def load_derm12345(
     Returns
     -------
     LabelledImages
-        With the official test part; groups are patients, ids are image ids.
+        With the official test part; groups are patients, ids are image ids, and
+        ``info["malignancy"]`` is "benign", "malignant" or "indeterminate".
 
     References
     ----------
@@ -58,7 +59,7 @@ def load_derm12345(
     >>> from skh2edl.datasets import load_derm12345
     >>> record = load_derm12345("DERM12345")  # doctest: +SKIP
     >>> record.taxonomy.path("bcc")  # doctest: +SKIP
-    ('nonmelanocytic malignant', 'keratinocytic', 'keratinocytic', 'bcc')
+    ('nonmelanocytic', 'keratinocytic', 'keratinocytic', 'bcc')
     """
     if not 0 <= val_fraction < 1:
         raise ValueError(f"val_fraction must be at least 0 and below 1, got {val_fraction}.")
@@ -67,6 +68,7 @@ def load_derm12345(
     patients: list[str] = []
     split: list[str] = []
     paths: list[tuple[str, ...]] = []
+    malignancy: list[str] = []
     files: list[Path] = []
     licences: set[str] = set()
     for part in ("train", "test"):
@@ -74,7 +76,8 @@ def load_derm12345(
         on_disk = _find_images(folder, part) if check != "none" else {}
         for line, row in enumerate(read_table(file, _COLUMNS, _NAME), start=2):
             image = row["image_id"].strip().removesuffix(".jpg")
-            path = _read_path(file, line, row)
+            values = _read_classes(file, line, row)
+            path = tuple(values[level] for level in _LEVELS)
             expected = folder / _FOLDERS[part][0] / path[-1] / f"{image}.jpg"
             ids.append(image)
             # Without a patient id, the image is its own group.
@@ -82,6 +85,7 @@ def load_derm12345(
             split.append(part)
             licences.add(row.get("copyright-license", "").strip())
             paths.append(path)
+            malignancy.append(values["malignancy"])
             files.append(on_disk.get(image, expected))
     check_one_parent(((path[-1], path[:-1]) for path in paths), f"{folder}: the label")
 
@@ -96,6 +100,7 @@ def load_derm12345(
         ids=np.array(ids),
         groups=groups,
         licence="; ".join(sorted(licences - {""})) or "see the dataset's page",
+        info={"malignancy": np.array(malignancy)},
     )
 
 
@@ -109,15 +114,15 @@ def _find_images(folder: Path, part: str) -> dict[str, Path]:
     }
 
 
-def _read_path(file: Path, line: int, row: dict[str, str]) -> tuple[str, ...]:
+def _read_classes(file: Path, line: int, row: dict[str, str]) -> dict[str, str]:
+    """Return the names of the classes in one spelling, by column."""
     values = {column: "_".join(row[column].casefold().split()) for column in _CLASS_COLUMNS}
     if not all(values.values()) or not row["image_id"].strip():
         empty = [column for column in (*_CLASS_COLUMNS, "image_id") if not row[column].strip()]
         bad_line(file, line, f"a value in the column(s) {empty}", "")
     if values["malignancy"] not in _MALIGNANCY:
-        bad_line(file, line, f"a malignancy of {tuple(_MALIGNANCY)}", row["malignancy"])
-    top = f"{values['super_class']} {_MALIGNANCY[values['malignancy']]}"
-    return (top, values["main_class_1"], values["main_class_2"], values["label"])
+        bad_line(file, line, f"a malignancy of {_MALIGNANCY}", row["malignancy"])
+    return values
 
 
 def _hold_out_patients(split: NDArray, patients: NDArray, fraction: float) -> NDArray:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import joblib
@@ -22,6 +23,7 @@ from skh2edl.benchmark import (
     frozen_features_of,
     frozen_protocol,
     read_records,
+    remaining,
     run_experiments,
 )
 from skh2edl.benchmark.protocols import COARSENED, METHODS
@@ -105,6 +107,8 @@ def test_a_protocol_gives_every_method_the_same_grid_and_images(runs):
     for fraction in (0.25, 0.5, 0.75):
         rows = [run for run in runs if run.coarse_fraction == fraction]
         assert sorted(run.method for run in rows) == sorted([*COARSENED] * 3)
+    twice = [run for run in runs if run.budget == 2]
+    assert sorted(run.method for run in twice) == sorted([*METHODS] * 3)
     # Without coarse labels the three treatments of them would be the same fit three times.
     whole = {(run.method, run.seed) for run in runs if not run.coarse_fraction}
     assert not {"Flat-CE, soft", "Flat-CE, drop"} & {method for method, _ in whole}
@@ -278,7 +282,7 @@ def test_a_traceback_goes_when_the_experiment_succeeds(data, features, tmp_path)
 def test_records_of_other_data_are_not_taken_for_these(data, features, tmp_path):
     run([experiment()], data, features, tmp_path)
     fewer = data.select(slice(0, 290))
-    with pytest.raises(ValueError, match="was made with other images, labels or splits of 'zoo'"):
+    with pytest.raises(ValueError, match=r"other images, labels, splits or levels of 'zoo'"):
         run([experiment()], fewer, features[:290], tmp_path)
 
 
@@ -395,6 +399,35 @@ def test_a_grid_killed_in_the_middle_loses_nothing_and_does_nothing_twice(tmp_pa
     assert len(again) <= 1
     assert not {f"{name}.json" for name in again} & set(kept)
     assert {f"{name}.json" for name in begun} == set(after)
+
+
+def test_the_time_that_is_left_is_estimated_from_the_records_that_exist(tmp_path):
+    runs = finetuned_protocol(
+        "zoo", "test_resnet", epochs=10, seeds=(0, 1), methods=["Flat-CE", "Hier-CE"],
+        tables=["budget"],
+    )  # fmt: skip
+    assert remaining(runs, tmp_path / "none") == (runs, None)
+    other = Experiment("sea", "Flat-CE", "FlatCEClassifier", {"backbone": "test_resnet"}, epochs=1)
+    assert remaining([other], tmp_path) == ([other], None)
+    # Flat-CE takes 2 seconds an epoch, Hier-CE 5; 20 epochs of both and 10 of one seed are left.
+    done = [each for each in runs if each.epochs == 10 and each.seed == 0]
+    for each, seconds in zip(done, (20.0, 50.0), strict=True):
+        record = {"experiment": each.to_dict(), "seconds": {"all": seconds}}
+        write_record(tmp_path / f"{each.name}.json", record)
+    pending, seconds = remaining(runs, tmp_path)
+    assert pending == [each for each in runs if each not in done]
+    assert seconds == 2 * (40 + 100) + 20 + 50
+    # A method without a record takes the median of the others.
+    new = replace(done[0], method="HENN")
+    assert remaining([new], tmp_path) == ([new], 35.0)
+
+
+def test_a_record_of_another_tree_is_refused(data, features, tmp_path):
+    run([experiment()], data, features, tmp_path)
+    deeper = Taxonomy.from_paths([("animal", *TREE.path(leaf)) for leaf in TREE.leaves])
+    other = replace(data, taxonomy=deeper)
+    with pytest.raises(ValueError, match="was made with other images, labels, splits or levels"):
+        run([experiment()], other, features, tmp_path)
 
 
 def test_features_are_computed_once(data, tmp_path, monkeypatch):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from skh2edl.benchmark import Experiment, read_records
+from skh2edl.benchmark import Experiment, load_dataset, read_records
+from skh2edl.benchmark.running import _content_hash
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 STUDIES = RESULTS.parent / "studies"
@@ -64,3 +65,17 @@ def test_every_method_has_the_same_grid(folder):
         if "nothing" not in record["experiment"]["method"]
     }
     assert len(grids) == 1
+
+
+@pytest.mark.parametrize("dataset", ["cub_birds", "grocery_store"])
+def test_the_records_are_of_what_the_loaders_give(assets, dataset):
+    data = load_dataset(dataset, assets / dataset)
+    tree = data.taxonomy
+    nodes = [len(tree.level(level)) for level in tree.level_names]
+    for folder in ("trained", "frozen"):
+        runs = read_records(RESULTS / "records" / folder)
+        mine = [record for record in runs if record["experiment"]["dataset"] == dataset]
+        assert mine
+        assert {record["data"] for record in mine} == {_content_hash(data)}
+        for record in mine:
+            assert [record["test"][level]["classes"] for level in tree.level_names] == nodes

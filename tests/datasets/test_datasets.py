@@ -337,16 +337,18 @@ def test_derm_is_read_from_the_official_files(tmp_path):
     assert record.licence == "CC-BY-NC"
 
 
-def test_the_derm_root_has_four_children_and_the_indeterminate_is_with_the_malignant(tmp_path):
+def test_a_super_class_of_derm_is_a_label_and_malignancy_a_column(tmp_path):
     write_derm(tmp_path)
-    tree = load_derm12345(tmp_path).taxonomy
-    assert sorted(tree.level("super_class")) == [
-        "melanocytic benign",
-        "melanocytic malignant",
-        "nonmelanocytic benign",
-        "nonmelanocytic malignant",
-    ]
-    assert tree.path("ak")[:2] == ("nonmelanocytic malignant", "keratinocytic")
+    record = load_derm12345(tmp_path)
+    tree = record.taxonomy
+    assert tree.level_names == ("super_class", "main_class_1", "main_class_2", "label")
+    # The paper's example of a label that stops above the leaves.
+    assert tree.path("melanocytic") == ("melanocytic",)
+    assert sorted(tree.level("super_class")) == ["melanocytic", "nonmelanocytic"]
+    assert tree.path("ak") == ("nonmelanocytic", "keratinocytic", "k", "ak")
+    assert record.info["malignancy"].tolist() == [
+        "benign", "benign", "malignant", "benign", "indeterminate", "malignant",
+    ]  # fmt: skip
 
 
 def test_derm_reproduces_the_published_counts(assets, tmp_path):
@@ -366,16 +368,11 @@ def test_derm_reproduces_the_published_counts(assets, tmp_path):
     assert len(record.subset("test")) == 2485
     tree = record.taxonomy
     assert tree.n_leaves == 40
-    assert len(tree.level_nodes("super_class")) == 4
-    # Branching nodes counted from the table: prefixes that are followed by two or more names.
-    classes["malignancy"] = classes["malignancy"].replace("indeterminate", "malignant")
-    classes["top"] = classes["super_class"] + " " + classes["malignancy"]
-    levels = ["top", "main_class_1", "main_class_2", "label"]
-    inner = [
-        (classes.drop_duplicates(levels[: d + 1]).groupby(levels[:d]).size() > 1).sum()
-        for d in (1, 2, 3)
-    ]
-    assert tree.n_branching == 1 + sum(inner)
+    # The paper: "a 4-level diagnostic taxonomy, 40 leaves and 15 branching nodes".
+    assert tree.n_branching == 15
+    levels = ["super_class", "main_class_1", "main_class_2", "label"]
+    n_nodes = [len(classes.drop_duplicates(levels[: d + 1])) for d in range(4)]
+    assert [len(tree.level_nodes(level)) for level in levels] == n_nodes == [2, 7, 11, 40]
     assert set(record.labels.tolist()) == set(classes["label"])
     held_out = np.unique(record.subset("val").groups)
     assert len(held_out) == 150  # a tenth of 1500 patients

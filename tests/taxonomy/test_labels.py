@@ -373,19 +373,13 @@ def test_the_label_of_every_node_leads_back_to_its_leaves(tree, separator):
 # Real taxonomies
 
 
-def merge_malignancy(row):
-    # The indeterminate keratosis is counted with the malignant.
-    kind = "benign" if row["malignancy"] == "benign" else "malignant"
-    return f"{kind} {row['super_class']}"
-
-
 REAL = {
     "fgvc_aircraft": (("manufacturer", "family", "variant"), [1, 30, 70, 100], 33),
     "grocery": (("top", "coarse", "fine"), [1, 3, 43, 81], 16),
     "derm12345": (
-        ("super_class", "malignancy", "main_class_1", "main_class_2", "label"),
-        [1, 2, 5, None, None, 40],
-        None,
+        ("super_class", "main_class_1", "main_class_2", "label"),
+        [1, 2, 7, 11, 40],
+        15,
     ),
 }
 
@@ -401,14 +395,14 @@ def test_real_taxonomies_resolve_every_bare_name_by_the_rules(assets, name):
     assert tree.level_names == columns
     for depth, size in enumerate(sizes):
         assert tree.level_nodes(depth).size == len({row[:depth] for row in rows})
-        assert size in (None, tree.level_nodes(depth).size)
+        assert size == tree.level_nodes(depth).size
     children = defaultdict(set)
     for row in rows:
         for depth in range(len(row)):
             children[row[:depth]].add(row[depth])
     branching = [path for path, names in children.items() if len(names) > 1]
     assert set(tree.branching) == set(branching)
-    assert n_branching in (None, tree.n_branching)
+    assert n_branching == tree.n_branching
 
     # The rows below each prefix, by the name the prefix ends with.
     bearers = defaultdict(dict)
@@ -425,16 +419,3 @@ def test_real_taxonomies_resolve_every_bare_name_by_the_rules(assets, name):
                 tree.node(bare)
     assert (refused > 0) == (name != "grocery")
     assert {tree.path(leaf) for leaf in tree.leaves} == set(rows)
-
-
-def test_the_four_way_root_of_derm12345(assets):
-    source = assets / "taxonomies" / "derm12345_taxonomy.csv"
-    with source.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    tree = Taxonomy.from_paths(
-        (merge_malignancy(row), row["main_class_1"], row["main_class_2"], row["label"])
-        for row in rows
-    )
-    assert tree.n_leaves == 40
-    assert tree.level_nodes(1).size == 4
-    assert sorted(map(str, tree.leaves)) == sorted(row["label"] for row in rows)
