@@ -16,7 +16,7 @@ def grouped(records):
     for record in records:
         run = record["experiment"]
         network = run["features"] or run["parameters"]["backbone"]
-        kind = "frozen" if run["features"] else run["parameters"].get("recipe", "fine_grained")
+        kind = "frozen" if run["features"] else run["parameters"].get("recipe", "from scratch")
         if run["features"] and run["method"] == OURS and run["grid"]:
             continue  # on frozen features the default speaks: nothing chosen
         method = run["method"].removesuffix(", nothing chosen").removesuffix(", marginal")

@@ -10,6 +10,7 @@ The records come from these runs, which resume if they are interrupted::
 import argparse
 from pathlib import Path
 
+from claims import write_claims
 from depth_profile import write_table
 
 from skh2edl.benchmark import make_tables, read_records, write_tables
@@ -35,13 +36,14 @@ TITLES = {
 def write_corruption(records, path):
     """Write the mean uncertainty at every step of blur and occlusion, and of noise."""
     lines = [
-        "| data | method | epochs | seed | blur, rising | occlusion, rising | noise |",
-        "|---|---|---|---|---|---|---|",
+        "| data | recipe | method | epochs | seed | blur, rising | occlusion, rising | noise |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for record in read_records(records):
         run, measured = record["experiment"], record["corruption"]
         steps = (" ".join(f"{u:.2f}" for u in measured[kind]) for kind in ("blur", "occlusion"))
-        cells = [run["dataset"], run["method"], run["epochs"], run["seed"], *steps]
+        cells = [run["dataset"], run["parameters"].get("recipe", "from scratch"), run["method"]]
+        cells += [run["epochs"], run["seed"], *steps]
         lines.append(f"| {' | '.join(map(str, cells))} | {measured['noise']:.2f} |")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
     return path
@@ -53,6 +55,8 @@ def make(records=RECORDS, tables=TABLES):
     written = []
     written.append(write_table(records / "depth_profile", tables / "depth_profile.md"))
     written.append(write_corruption(records / "trained", tables / "corruption.md"))
+    both = [*read_records(records / "trained"), *read_records(records / "frozen")]
+    written.append(write_claims(both, tables / "claims.md"))
     for folder in (records / "trained", records / "frozen"):
         written += write_tables(folder, tables)
         written += write_pages(make_tables(read_records(folder)), tables)

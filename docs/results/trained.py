@@ -9,9 +9,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-RECORDS = Path(__file__).resolve().parent / "records"
-# Recipe -> folder of its records. Drawn characters have a recipe of their own.
-FOLDERS = {"fine_grained": "trained", "paper": "trained_paper"}
+RECORDS = Path(__file__).resolve().parent / "records" / "trained"
 NETWORK = "tf_efficientnet_lite0"
 METHODS = ("Flat-CE", "Hier-CE", "H2EDL")
 DATASETS = ("grocery_store", "cub_birds", "glyphs")
@@ -64,7 +62,7 @@ def main():
     parser.add_argument("assets", type=Path)
     parser.add_argument("--datasets", nargs="+", default=[*DATASETS])
     parser.add_argument("--methods", nargs="+", default=[*METHODS])
-    parser.add_argument("--recipe", choices=[*FOLDERS], default="fine_grained")
+    parser.add_argument("--recipe", choices=["fine_grained", "paper"], default="fine_grained")
     parser.add_argument("--epochs", nargs="+", type=int, default=[SHORT, EPOCHS, 2 * EPOCHS])
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
@@ -75,7 +73,7 @@ def main():
         run_experiments(
             [run for run in runs if run.epochs in options.epochs],
             load(dataset, options.assets),
-            RECORDS / FOLDERS[options.recipe],
+            RECORDS,
             machine=machine if dataset == "glyphs" else machine | {"weights": str(weights)},
             n_jobs=options.jobs,
         )

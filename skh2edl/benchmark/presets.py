@@ -100,9 +100,10 @@ def preset_experiments(
     dataset : {"grocery_store", "fgvc_aircraft", "derm12345", "cub_birds", "glyphs"}
         The data.
     preset : {"paper", "study", "quick"}
-        "paper" is the paper's protocol: ResNet-50 fine-tuned for 100 epochs, 40 with coarse
-        labels. "study" has all methods and tables with heads on frozen features, or with a small
-        network trained from scratch on the glyphs. "quick" is one seed of three methods.
+        "paper" is the paper's protocol: ResNet-50 fine-tuned for 100 epochs with the recipe
+        "paper", 40 with coarse labels. "study" has all methods and tables with heads on frozen
+        features, or with a small network trained from scratch on the glyphs. "quick" is one seed
+        of three methods.
     backbone : str, default=None
         Network; None means ResNet-50, EfficientNet-lite0 for "quick", or a small one for glyphs.
     weights : path or "none", default=None
@@ -164,6 +165,7 @@ def preset_experiments(
         recipe = {**_GLYPH_RECIPE, **recipe}
         return finetuned_protocol(dataset, backbone or _GLYPH_NETWORK, parameters=recipe, **options)
     if preset == "paper":
+        recipe["recipe"] = "paper"
         options["coarse_epochs"] = min(_COARSE_EPOCHS, options.get("epochs", _COARSE_EPOCHS))
     return finetuned_protocol(dataset, backbone or "resnet50", parameters=recipe, **options)
 

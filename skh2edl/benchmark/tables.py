@@ -38,16 +38,18 @@ _BLOCKS = {"test": "none", "test_calibrated": "evidence", "test_temperature": "t
 
 
 class Setting(NamedTuple):
-    """Data and network of one table; records of other settings go into other tables."""
+    """Data, network and recipe of one table; records of other settings go into other tables."""
 
     dataset: str
     network: str
     frozen: bool
+    recipe: str
 
     @property
     def name(self) -> str:
         """First part of the file names."""
-        return f"{self.dataset}-{self.network}" + ("-frozen" if self.frozen else "")
+        recipe = "" if self.recipe in ("", "fine_grained") else f"-{self.recipe}"
+        return f"{self.dataset}-{self.network}{recipe}" + ("-frozen" if self.frozen else "")
 
 
 class Cell(NamedTuple):
@@ -150,7 +152,8 @@ def write_tables(
 
 def _setting(record: Record) -> Setting:
     run = Experiment.from_dict(record["experiment"])
-    return Setting(run.dataset, run.network, run.features is not None)
+    recipe = record["experiment"]["parameters"].get("recipe", "")
+    return Setting(run.dataset, run.network, run.features is not None, recipe)
 
 
 def _usual(records: Iterable[Record]) -> list[Record]:
