@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from joblib import Parallel, delayed
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import check_cv
+from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.utils import indexable
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from ..estimators.splits import held_out_splits
 from ..estimators.targets import check_labels, check_something_to_learn, check_weight
 from ..estimators.wrapping import TreeWrapper, fit_on, leaf_log_probability
 from ..metrics.inputs import check_weight as check_score_weight
@@ -24,6 +25,7 @@ from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.sklearn_tools import HasMethods, safe_indexing
+from ..utils.validation import check_groups
 from ._ladders import covers
 from ._opinions import opinion_method, opinion_of
 from ._subtrees import merge_small
@@ -44,11 +46,14 @@ class HeldOut(NamedTuple):
         True nodes, the deepest of those with the same leaves.
     weight : ndarray of shape (n_samples,)
         Sample weights, all above zero.
+    group : ndarray of int of shape (n_samples,) or None
+        Group of each sample.
     """
 
     predictions: npt.NDArray[Any]
     truth: IntArray
     weight: FloatArray
+    group: IntArray | None
 
 
 def read_leaves(fitted: Any, X: Any, taxonomy: Taxonomy) -> FloatArray:
@@ -119,7 +124,9 @@ class HeldOutWrapper(DecisionWrapper):
         rows = splits[0][0] if len(splits) == 1 else None
         self.estimator_ = fit_on(self.estimator, X, y, sample_weight, groups, rows)
         self._take_over(self.estimator_, self.taxonomy)
-        self.guarantee_ = "exact" if len(splits) <= 1 else "approximate"
+        # Folds come from other fits, and strata make the held-out part more even than chance.
+        is_drawn = len(splits) <= 1 and not isinstance(self.cv, StratifiedShuffleSplit)
+        self.guarantee_ = "exact" if is_drawn else "approximate"
         if not splits:
             held, predictions = np.arange(len(labels)), read(self.estimator_, X, self.taxonomy_)
         else:
@@ -136,26 +143,14 @@ class HeldOutWrapper(DecisionWrapper):
                     for one, (_, part) in zip(fitted, splits, strict=True)
                 ]
             )
-        return self._counted(predictions, held, labels, sample_weight, partial_labels)
+        group = None if groups is None else check_groups(groups, len(labels))[1][held]
+        return self._counted(predictions, held, labels, sample_weight, group, partial_labels)
 
     def _splits(self, X: Any, labels: npt.NDArray[Any], groups: Any) -> list[Any]:
         """Return pairs of row numbers, to fit on and held out; none for a frozen estimator."""
         if isinstance(self.estimator, FrozenEstimator):
             return []
-        # Labels may be tuples, which scikit-learn cannot stratify.
-        known: dict[Any, int] = {}
-        codes = np.array([known.setdefault(label, len(known)) for label in labels.tolist()])
-        splits = [
-            (np.asarray(rows), np.asarray(held))
-            for rows, held in check_cv(self.cv, codes, classifier=True).split(X, codes, groups)
-        ]
-        n_seen = sum(np.intersect1d(rows, held).size for rows, held in splits)
-        if n_seen:
-            raise ValueError(
-                f"cv holds out {n_seen} sample(s) that the same split also fits on, so their "
-                "predictions are more confident than those for new samples. Use splits whose two "
-                "parts do not overlap."
-            )
+        splits = held_out_splits(self.cv, X, labels, groups)
         held = np.concatenate([held for _, held in splits])
         if np.unique(held).size < held.size:
             raise ValueError(
@@ -171,18 +166,19 @@ class HeldOutWrapper(DecisionWrapper):
         held: IntArray,
         labels: npt.NDArray[Any],
         sample_weight: Any,
+        group: IntArray | None,
         partial_labels: str,
     ) -> HeldOut:
         """Drop held-out samples without weight or without a usable label."""
         tree = self.taxonomy_
         truth = label_nodes(labels, tree)
-        weight = check_weight(sample_weight, None, labels)
+        given = check_weight(sample_weight, None, labels)
         # The root as label means unlabelled.
-        weight = np.where(tree.last_decision[truth] < 0, 0.0, weight)
+        weight = np.where(tree.last_decision[truth] < 0, 0.0, given)
         check_something_to_learn(weight)
         if partial_labels == "drop":
             weight = np.where(tree.n_children[truth] > 0, 0.0, weight)
-        truth, weight = truth[held], weight[held]
+        truth, weight, given = truth[held], weight[held], given[held]
         counted = weight > 0
         self.n_calibration_ = int(counted.sum())
         if not self.n_calibration_:
@@ -191,11 +187,24 @@ class HeldOutWrapper(DecisionWrapper):
                 "label, no weight, or with partial_labels='drop' no leaf as label. Hold out "
                 "samples labelled with leaves."
             )
-        return HeldOut(predictions[counted], truth[counted], weight[counted])
+        group = None if group is None else group[counted]
+        self.n_calibration_groups_ = (
+            self.n_calibration_ if group is None else int(np.unique(group).size)
+        )
+        # New samples may be like those left out, and no theorem covers weights that are estimates.
+        weight = weight[counted]
+        if (given > 0).sum() > weight.size or weight.min() < weight.max():
+            self.guarantee_ = "approximate"
+        return HeldOut(predictions[counted], truth[counted], weight, group)
 
-    def _merge_small(self, part: IntArray, weight: FloatArray, *arguments: Any) -> tuple[Any, ...]:
+    def _check_parts(self, part: IntArray) -> None:
+        """Take note of labels above the parts, which are left out."""
+        if (part < 0).any():
+            self.guarantee_ = "approximate"
+
+    def _merge_small(self, part: IntArray, held: HeldOut, *arguments: Any) -> tuple[Any, ...]:
         """Call `merge_small`; the guarantee of pooled parts is approximate."""
-        part, part_of_leaf, names = merge_small(part, weight, *arguments)
+        part, part_of_leaf, names = merge_small(part, held.weight, *arguments, held.group)
         if max(map(len, names)) > 1:
             self.guarantee_ = "approximate"
         return part, part_of_leaf, names

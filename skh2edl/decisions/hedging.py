@@ -21,9 +21,8 @@ from ._ladders import (
     information_of_nodes,
     last_rung,
     make_ladder,
-    thresholds_by_rung,
-    thresholds_needed,
 )
+from ._needed import thresholds_needed
 from ._opinions import opinion_method
 from ._quantile import check_enough
 from ._subtrees import assign_subtrees, part_of_nodes, part_quantiles
@@ -220,24 +219,23 @@ class HedgedClassifier(NodeWrapper):
         held = self._fit_held_out(X, y, sample_weight, groups, read_leaves, self.partial_labels)
         tree = self.taxonomy_
         targets = self._targets(tree)
-        ladder = make_ladder(self.rule, held.predictions, tree)
-        if isinstance(self.target_accuracy, Mapping):
-            needed = thresholds_by_rung(ladder, held.truth, tree)[:, 1:]
-        else:
-            needed = thresholds_needed(ladder, held.truth, tree)[:, None]
+        by_level = isinstance(self.target_accuracy, Mapping)
+        needed = thresholds_needed(self.rule, held.predictions, held.truth, tree, by_level)
+        needed = needed.reshape(len(needed), -1)
 
         part_of_leaf, names = assign_subtrees(self.subtrees, tree)
         if self.subtrees_of == "truth":
             part = part_of_nodes(held.truth, part_of_leaf, tree)
+            self._check_parts(part)
         else:
             part = part_of_leaf[top_leaves(held.predictions, tree)]
         if self.subtrees is None:
-            check_enough(held.weight, max(targets), "lower target_accuracy")
+            check_enough(held.weight, max(targets), "lower target_accuracy", held.group)
         else:
             part, part_of_leaf, names = self._merge_small(
-                part, held.weight, part_of_leaf, names, max(targets), self.small_subtrees
+                part, held, part_of_leaf, names, max(targets), self.small_subtrees
             )
-        thresholds = part_quantiles(needed, targets, part, len(names), held.weight)
+        thresholds = part_quantiles(needed, targets, part, len(names), held.weight, held.group)
         if self.subtrees_of == "truth":
             thresholds[:] = thresholds.max(axis=0)
         self.subtrees_ = names

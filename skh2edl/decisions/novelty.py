@@ -15,6 +15,7 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.sklearn_tools import Interval, StrOptions
 from ._held_out import HeldOutWrapper, label_array, read_leaves
+from ._needed import TOLERANCE
 from ._opinions import opinion_method, opinion_of
 from ._quantile import check_enough, conformal_quantile
 
@@ -149,9 +150,21 @@ class NoveltyDetector(HeldOutWrapper):
         self.measure_ = self._choose_measure()
         held = self._fit_held_out(X, y, sample_weight, groups, self._novelty, "wrong")
         coverage = 1 - float(self.false_alarm_rate)
-        check_enough(held.weight, coverage, "raise false_alarm_rate")
-        self.threshold_ = conformal_quantile(held.predictions, coverage, held.weight)
+        check_enough(held.weight, coverage, "raise false_alarm_rate", held.group)
+        largest = held.predictions + self._tolerance(held.predictions)
+        self.threshold_ = conformal_quantile(largest, coverage, held.weight, held.group)
         return self
+
+    def _tolerance(self, scores: FloatArray) -> FloatArray | float:
+        """Return how far scores may move with the size of the batch."""
+        if callable(self.measure_):
+            return 2 * TOLERANCE * np.maximum(1, np.abs(scores))
+        if self.measure_ == "entropy":
+            # Audenaert's bound: probabilities at this distance in total variation.
+            rest = (1 - TOLERANCE) * np.log1p(-TOLERANCE)
+            spread = np.log(max(self.taxonomy_.n_leaves - 1, 1))
+            return float(TOLERANCE * (spread - np.log(TOLERANCE)) - rest)
+        return TOLERANCE
 
     def _choose_measure(self) -> str | Callable[[Any, Any], Any]:
         has_opinions = opinion_method(self.estimator) is not None

@@ -32,8 +32,8 @@ from skh2edl.decisions._ladders import (
     covers,
     last_rung,
     make_ladder,
-    thresholds_needed,
 )
+from skh2edl.decisions._needed import thresholds_needed
 from skh2edl.decisions._quantile import conformal_quantile
 
 FAMILY = {"lynx": "cat", "puma": "cat", "fox": "dog", "jackal": "dog", "wolf": "dog"}
@@ -75,7 +75,7 @@ def test_over_a_thousand_splits_the_error_stays_at_its_target(n_calibration):
         stated, truth = population(n_calibration + n_test, sharpness, seed=number)
         for rule in RULES:
             ladder = make_ladder(rule, stated, TREE)
-            cases.append((rule, ladder, truth, thresholds_needed(ladder, truth, TREE)))
+            cases.append((rule, ladder, truth, thresholds_needed(rule, stated, truth, TREE)))
     rng = np.random.default_rng(n_calibration)
     wrong = np.zeros((n_splits, len(cases)))
     ones = np.ones(n_calibration)
@@ -206,7 +206,7 @@ def test_the_threshold_is_the_quantile_and_a_higher_target_never_says_more(rule)
     depths = []
     for target in (0.5, 0.8, 0.9, 0.95, 0.99):
         clf = hedged(stated, truth, rule=rule, target_accuracy=target)
-        needed = np.sort(thresholds_needed(make_ladder(rule, stated, TREE), truth, TREE))
+        needed = np.sort(thresholds_needed(rule, stated, truth, TREE))
         # Three hundred and one times the target, rounded up.
         rank = {0.5: 151, 0.8: 241, 0.9: 271, 0.95: 286, 0.99: 298}[target]
         assert clf.threshold_ == needed[rank - 1]
@@ -345,7 +345,7 @@ def test_one_split_is_exact_and_several_are_approximate():
         proba[held] = GaussianNB().fit(X[rows], y[rows]).predict_proba(X[held])
     leaves = np.empty_like(proba)
     leaves[:, ANIMALS.leaf_order] = proba
-    needed = thresholds_needed(make_ladder("climb", leaves, ANIMALS), ANIMALS.resolve(y), ANIMALS)
+    needed = thresholds_needed("climb", leaves, ANIMALS.resolve(y), ANIMALS)
     assert clf.threshold_ == pytest.approx(np.sort(needed)[270], abs=1e-9)  # 301 * 0.9 is 270.9
     everything = GaussianNB().fit(X, y)
     np.testing.assert_array_equal(clf.estimator_.predict(X), everything.predict(X))
