@@ -202,9 +202,19 @@ class HeldOutWrapper(DecisionWrapper):
         if (part < 0).any():
             self.guarantee_ = "approximate"
 
-    def _merge_small(self, part: IntArray, held: HeldOut, *arguments: Any) -> tuple[Any, ...]:
+    def _merge_small(
+        self,
+        part: IntArray,
+        held: HeldOut,
+        part_of_leaf: IntArray,
+        names: list[list[Any]],
+        coverage: float,
+        small: str,
+    ) -> tuple[IntArray, IntArray, list[list[Any]]]:
         """Call `merge_small`; the guarantee of pooled parts is approximate."""
-        part, part_of_leaf, names = merge_small(part, held.weight, *arguments, held.group)
+        part, part_of_leaf, names = merge_small(
+            part, held.weight, part_of_leaf, names, coverage, small, held.group
+        )
         if max(map(len, names)) > 1:
             self.guarantee_ = "approximate"
         return part, part_of_leaf, names

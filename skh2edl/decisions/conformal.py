@@ -57,9 +57,10 @@ class ConformalTreeClassifier(NodeWrapper):
         How to count held-out labels above the leaves. "wrong" requires the set to hold all leaves
         below the label, so that the guarantee holds whatever made labels stop early. "drop"
         leaves such samples out, which is valid only if labels stop early at random. With
-        `conditional_on`, labels above the classes are always left out.
+        `conditional_on`, labels above the classes are always left out. Where something was left
+        out, the guarantee is approximate.
     cv : int, splitter or iterable of splits, default=None
-        As in :class:`HedgedClassifier`: exact with one split, approximate with several.
+        As in :class:`HedgedClassifier`.
     taxonomy : Taxonomy, default=None
         None takes the estimator's, or makes a flat one of its classes.
     n_jobs : int, default=None
@@ -78,8 +79,10 @@ class ConformalTreeClassifier(NodeWrapper):
         The classes of each threshold.
     n_calibration_ : int
         Number of held-out samples.
+    n_calibration_groups_ : int
+        Number of their groups; without groups, of samples.
     guarantee_ : {"exact", "approximate"}
-        "approximate" after cross-validation, and with pooled classes.
+        "exact" where the bound is a theorem, as in :class:`HedgedClassifier`.
     taxonomy_ : Taxonomy
         The tree.
     classes_ : ndarray of shape (n_leaves,)
@@ -95,7 +98,9 @@ class ConformalTreeClassifier(NodeWrapper):
     -----
     The probability is over the draw of the held-out samples and a new one together. It holds for
     the sets and for the single nodes separately, and needs new samples like the held-out ones.
-    Sample weights are used as in :class:`HedgedClassifier`.
+    Groups, sample weights and the margin for batches of other sizes are those of
+    :class:`HedgedClassifier`. With `conditional_on`, a group has one vote in each class of which
+    it has a sample.
 
     References
     ----------

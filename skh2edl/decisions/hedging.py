@@ -22,7 +22,7 @@ from ._ladders import (
     last_rung,
     make_ladder,
 )
-from ._needed import thresholds_needed
+from ._needed import TOLERANCE, thresholds_needed
 from ._opinions import opinion_method
 from ._quantile import check_enough
 from ._subtrees import assign_subtrees, part_of_nodes, part_quantiles
@@ -44,7 +44,7 @@ class HedgedClassifier(NodeWrapper):
     estimator : classifier
         One of this package, or any other of scikit-learn with `predict_proba`. A
         :class:`~sklearn.frozen.FrozenEstimator` is used as fitted, and all data given to `fit` are
-        held-out data: the guarantee is exact. Any other is cloned and fitted as `cv` says.
+        held-out data. Any other is cloned and fitted as `cv` says.
     target_accuracy : float or dict, default=0.95
         Guaranteed fraction of right predictions. A dict such as
         ``{"family": 0.99, "species": 0.9}`` gives each level its own threshold and guarantee: the
@@ -75,13 +75,15 @@ class HedgedClassifier(NodeWrapper):
         the labels stop early, but predictions are less deep. "drop" uses only held-out samples
         labelled with a leaf, which is valid only if labels stop early at random and not because
         those samples are harder. Samples labelled with the root count as unlabelled and are
-        always dropped; with ``subtrees_of="truth"`` so are labels above the subtrees.
+        always dropped; with ``subtrees_of="truth"`` so are labels above the subtrees. Where
+        something was dropped, the guarantee is approximate.
     cv : int, splitter or iterable of splits, default=None
         How to hold out samples if the estimator is not frozen. A single split, such as
-        ``ShuffleSplit(1)``, fits the estimator on its first part and holds out the second; the
-        guarantee is exact. With several splits, held-out predictions come from
+        ``ShuffleSplit(1)`` or with groups ``GroupShuffleSplit(1)``, fits the estimator on its
+        first part and holds out the second. With several splits, held-out predictions come from
         cross-validation and the final estimator is fitted on all samples; see Notes. None means
-        stratified five-fold cross-validation.
+        stratified five-fold cross-validation that keeps groups together. A split with a group
+        on both sides is refused.
     taxonomy : Taxonomy, default=None
         None takes the estimator's, or makes a flat one of its classes. The classes of an
         estimator without a tree may be any nodes.
@@ -100,8 +102,10 @@ class HedgedClassifier(NodeWrapper):
         The subtrees of each threshold; the last may be ``["(elsewhere)"]``.
     n_calibration_ : int
         Number of held-out samples.
+    n_calibration_groups_ : int
+        Number of their groups; without groups, of samples.
     guarantee_ : {"exact", "approximate"}
-        "approximate" after cross-validation, see Notes, and with pooled subtrees.
+        "exact" where the bound is a theorem, see Notes.
     taxonomy_ : Taxonomy
         The tree.
     classes_ : ndarray of shape (n_leaves,)
@@ -122,6 +126,24 @@ class HedgedClassifier(NodeWrapper):
     ``sqrt(target (1 - target) / n)``. It does not hold for data unlike the held-out samples: other
     cameras, other places, classes that are not in the tree.
 
+    *Exact* means that the bound is a theorem for any classifier and any number of samples, if
+    held-out and new samples, or with `groups` their groups, are exchangeable. The guarantee is
+    "approximate" after cross-validation or a stratified split, where held-out samples were dropped
+    because of their labels, with unequal sample weights, with pooled subtrees, and where the
+    subtree of a held-out sample's prediction is a tie.
+
+    *Groups.* Several photographs of one subject are not several samples. Given groups, each of K
+    subjects has one vote, which its photographs share equally. The threshold is the smallest with
+    ``(K + 1) target`` votes at or below it: hierarchical conformal prediction, with a bound that
+    holds for a photograph of a new subject if subjects are exchangeable and so are the photographs
+    of each [4]_. Every subject counts the same, however often it is photographed. With K subjects,
+    at most ``K / (K + 1)`` can be guaranteed.
+
+    *Rounding.* The probabilities of a network in single precision depend on the size of the batch.
+    Thresholds leave a margin: a held-out sample counts as right only if it stays right when the
+    probability of any set of leaves moves by 1e-5, ten times what batches change. So a sample is
+    served alone with the guarantee of a batch.
+
     *Cross-validation.* The thresholds come from other fits than the final one, so no bound holds
     for every estimator. It works well if leaving out a part of the data changes the estimator
     little. With few samples and little regularisation, the final estimator may be more confident
@@ -140,6 +162,8 @@ class HedgedClassifier(NodeWrapper):
     .. [3] J. Deng, J. Krause, A. Berg, L. Fei-Fei, "Hedging your bets: optimizing
        accuracy-specificity trade-offs in large scale visual recognition", CVPR 2012. There λ is
        found by bisection, without a bound for finite samples; here by the quantile.
+    .. [4] Y. Lee, R. F. Barber, R. Willett, "Distribution-free inference with hierarchical data",
+       arXiv:2306.06342, 2023, theorem 1.
 
     Examples
     --------
@@ -206,10 +230,9 @@ class HedgedClassifier(NodeWrapper):
         sample_weight : array-like of shape (n_samples,), default=None
             Sample weights, in training and in calibration.
         groups : array-like of shape (n_samples,), default=None
-            Groups such as patients, for a `cv` that keeps them together; also passed to the
-            estimator's own fit if that takes groups. Several samples of one subject are not
-            exchangeable with a sample of a new subject: hold out one sample of each subject, or
-            take the guarantee as approximate.
+            Groups such as patients. Splits keep them together, each has one vote in the
+            calibration, and the guarantee holds for a sample of a new group; see Notes. Also
+            passed to the estimator's own fit if that takes groups.
 
         Returns
         -------
@@ -229,6 +252,7 @@ class HedgedClassifier(NodeWrapper):
             self._check_parts(part)
         else:
             part = part_of_leaf[top_leaves(held.predictions, tree)]
+            self._check_ties(held.predictions, part_of_leaf, len(names))
         if self.subtrees is None:
             check_enough(held.weight, max(targets), "lower target_accuracy", held.group)
         else:
@@ -244,6 +268,13 @@ class HedgedClassifier(NodeWrapper):
         shown = shown[0] if self.subtrees is None else shown
         self.threshold_: float | FloatArray = shown if np.ndim(shown) else float(shown)
         return self
+
+    def _check_ties(self, leaves: FloatArray, part_of_leaf: IntArray, n_parts: int) -> None:
+        """Take note of samples that may be of another subtree in another batch."""
+        near = leaves >= leaves.max(axis=1, keepdims=True) - 2 * TOLERANCE
+        n_near = sum(near[:, part_of_leaf == part].any(axis=1) for part in range(n_parts))
+        if np.any(n_near > 1):
+            self.guarantee_ = "approximate"
 
     def _targets(self, tree: Taxonomy) -> list[float]:
         """Return the target, or the target of each level below the root."""

@@ -55,7 +55,7 @@ class NoveltyDetector(HeldOutWrapper):
 
         "auto" takes "nonspecificity" if the estimator has opinions, otherwise "probability".
     cv : int, splitter or iterable of splits, default=None
-        As in :class:`HedgedClassifier`: exact with one split, approximate with several.
+        As in :class:`HedgedClassifier`.
     taxonomy : Taxonomy, default=None
         None takes the estimator's, or makes a flat one of its classes.
     n_jobs : int, default=None
@@ -71,8 +71,10 @@ class NoveltyDetector(HeldOutWrapper):
         Samples with a larger score are called novel.
     n_calibration_ : int
         Number of held-out samples.
+    n_calibration_groups_ : int
+        Number of their groups; without groups, of samples.
     guarantee_ : {"exact", "approximate"}
-        "approximate" after cross-validation.
+        "exact" where the bound is a theorem, as in :class:`HedgedClassifier`.
     taxonomy_ : Taxonomy
         The tree of known classes.
     classes_ : ndarray of shape (n_leaves,)
@@ -84,8 +86,10 @@ class NoveltyDetector(HeldOutWrapper):
     Notes
     -----
     Labels of held-out samples are used only to drop those labelled with the root, which may be of
-    unknown classes. Vacuity is the fraction of belief that was not committed; it does not measure
-    missing data, and a classifier may be confident about a class it has never seen.
+    unknown classes. Groups, sample weights and the margin for batches of other sizes are those of
+    :class:`HedgedClassifier`; the scores of a function may move by 2e-5 of their size, and by 2e-5
+    if they are below 1. Vacuity is the fraction of belief that was not committed; it does not
+    measure missing data, and a classifier may be confident about a class it has never seen.
 
     Examples
     --------

@@ -68,7 +68,7 @@ def _as_arrays(splits: Any) -> list[tuple[IntArray, IntArray]]:
     return [(np.asarray(rows), np.asarray(held)) for rows, held in splits]
 
 
-def _grouped(cv: int | None, codes: IntArray, member_of: IntArray) -> list[Any]:
+def _grouped(cv: Any, codes: IntArray, member_of: IntArray) -> list[Any]:
     """Return folds of whole groups, stratified where that leaves no fold empty."""
     n_groups = int(member_of.max()) + 1
     n_splits = min(_N_SPLITS, n_groups) if cv is None else int(cv)

@@ -1,5 +1,9 @@
 """What is called exact is kept: for subjects photographed often, and in batches of any size."""
 
+import importlib.util
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from decisions_cases import TREE, Told, population
@@ -24,6 +28,7 @@ from skh2edl import (
 )
 from skh2edl.decisions._ladders import covers
 from skh2edl.decisions._quantile import conformal_quantile, whole_votes
+from skh2edl.estimators.splits import held_out_splits
 
 PETS = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
 TOLD = FrozenEstimator(Told(TREE).fit(None))
@@ -95,8 +100,6 @@ def test_fits_see_no_patient_that_is_held_out(wrapper, cv):
 
 
 def test_default_parts_hold_whole_groups_with_labels_in_proportion():
-    from skh2edl.estimators.splits import held_out_splits
-
     labels = np.repeat([("a", "b"), ("c", "d")], [60, 20], axis=0)
     labels = np.array([tuple(row) for row in labels] + [None], dtype=object)[:-1]
     group = np.repeat(np.arange(20), 4)
@@ -289,3 +292,53 @@ def test_one_split_drawn_at_random_is_exact(cv, called):
     X, y, _ = patients(300, 1, seed=0)
     clf = HedgedClassifier(KNeighborsClassifier(), 0.8, cv=cv, taxonomy=PETS).fit(X, y)
     assert clf.guarantee_ == called
+
+
+# Simulated -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def simulation():
+    path = Path(__file__).resolve().parents[1] / "performance" / "simulate_guarantees.py"
+    spec = importlib.util.spec_from_file_location("simulate_guarantees", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("name", "n_samples"),
+    [
+        ("independent", 30),
+        ("class imbalance", 100),
+        ("ancestor labels", 100),
+        ("one picture is 30 % of the traffic", 100),
+        ("groups of 5", 100),
+        ("groups of 20", 300),
+        ("groups of 1 to 20, hard ones larger", 100),
+    ],
+)
+def test_what_is_called_exact_is_kept_in_simulation(simulation, name, n_samples):
+    simulation.N_NEW = 1  # one new photograph a repetition: all are independent
+    cells = simulation.simulate(
+        simulation.SETTINGS[name], n_samples, 200, seed=17, targets=(0.8, 0.9)
+    )
+    assert {cell["method"] for cell in cells} == {"hedged", "conformal", "novelty"}
+    for cell in cells:
+        assert cell["called"] == "exact"
+        n_kept = round(cell["rate"] * cell["n_repetitions"])
+        assert binomtest(n_kept, 200, cell["target"], "less").pvalue > 1e-3, cell
+
+
+def test_the_tables_are_made_from_the_record(simulation):
+    cells = json.loads(simulation.RECORD.read_text("utf-8"))["cells"]
+    for name, table in (("", simulation.summary_table), ("full_", simulation.full_table)):
+        path = simulation.STUDIES / f"guarantees_{name}table.md"
+        assert path.read_text("utf-8") == table(cells)
+    measured = [cell for cell in cells if "rate" in cell]
+    assert {cell["setting"] for cell in measured} == set(simulation.SETTINGS)
+    assert {cell["n_repetitions"] for cell in measured} == {1000}
+    below = [c for c in measured if simulation.standard_errors_below(c) > 3]
+    assert all(cell["called"] == "approximate" for cell in below)
+    # Dropping labels that stop early is what the simulation sees to fail.
+    assert {cell["setting"] for cell in below} == {"ancestor labels, dropped"}
