@@ -8,17 +8,17 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from joblib import Parallel, delayed
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.utils import indexable
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from ..estimators.splits import held_out_splits
 from ..estimators.targets import check_labels, check_something_to_learn, check_weight
-from ..estimators.wrapping import TreeWrapper, fit_on, leaf_log_probability
+from ..estimators.wrapping import TreeWrapper, fit_arguments, fit_on, leaf_log_probability
 from ..metrics.inputs import check_weight as check_score_weight
 from ..metrics.inputs import label_nodes, mean_or_nan
 from ..opinions.hyper_opinion import HyperOpinion
@@ -122,7 +122,8 @@ class HeldOutWrapper(DecisionWrapper):
         splits = self._splits(X, labels, groups)
         # A single split stays as it is: a fit on everything would have seen the held-out part.
         rows = splits[0][0] if len(splits) == 1 else None
-        self.estimator_ = fit_on(self.estimator, X, y, sample_weight, groups, rows)
+        arguments = fit_arguments(self, sample_weight, groups, calibrates=True)
+        self.estimator_ = fit_on(self.estimator, X, y, arguments, rows)
         self._take_over(self.estimator_, self.taxonomy)
         # Folds come from other fits, and strata make the held-out part more even than chance.
         is_drawn = len(splits) <= 1 and not isinstance(self.cv, StratifiedShuffleSplit)
@@ -133,8 +134,7 @@ class HeldOutWrapper(DecisionWrapper):
             fitted = [self.estimator_]
             if len(splits) > 1:
                 fitted = Parallel(n_jobs=self.n_jobs)(
-                    delayed(fit_on)(self.estimator, X, y, sample_weight, groups, rows)
-                    for rows, _ in splits
+                    delayed(fit_on)(self.estimator, X, y, arguments, rows) for rows, _ in splits
                 )
             held = np.concatenate([held for _, held in splits])
             predictions = np.concatenate(

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from joblib import Parallel, delayed
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import indexable
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from ..opinions.hyper_opinion import HyperOpinion
@@ -21,7 +21,14 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..utils.sklearn_tools import HasMethods, StrOptions, safe_indexing
 from .splits import held_out_splits
 from .targets import check_labels, check_something_to_learn, check_weight
-from .wrapping import TreeWrapper, fit_on, has_opinions, leaf_log_probability, read_opinion
+from .wrapping import (
+    TreeWrapper,
+    fit_arguments,
+    fit_on,
+    has_opinions,
+    leaf_log_probability,
+    read_opinion,
+)
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -154,7 +161,8 @@ class CalibratedTreeClassifier(TreeWrapper):
         self._validate_params()
         self.method_ = self._choose_method()
         X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
-        self.estimator_ = fit_on(self.estimator, X, y, sample_weight, groups)
+        arguments = fit_arguments(self, sample_weight, groups, calibrates=True)
+        self.estimator_ = fit_on(self.estimator, X, y, arguments)
         self._take_over(self.estimator_, self.taxonomy)
 
         labels = check_labels(y, len(y))
@@ -162,7 +170,7 @@ class CalibratedTreeClassifier(TreeWrapper):
         weight = check_weight(sample_weight, None, labels)
         weight = np.where(self.taxonomy_.last_decision[nodes] < 0, 0.0, weight)
         check_something_to_learn(weight)
-        parts = self._held_out(X, y, nodes, sample_weight, groups)
+        parts = self._held_out(X, y, nodes, arguments, groups)
         if self.method_ == "evidence":
             self.evidence_scale_ = fit_evidence_scale(
                 [(opinion, nodes[rows], weight[rows]) for rows, opinion in parts], self.per_depth
@@ -193,14 +201,14 @@ class CalibratedTreeClassifier(TreeWrapper):
         return method
 
     def _held_out(
-        self, X: Any, y: Any, nodes: IntArray, sample_weight: Any, groups: Any
+        self, X: Any, y: Any, nodes: IntArray, arguments: dict[str, Any], groups: Any
     ) -> list[tuple[IntArray, Any]]:
         """Return rows and what an estimator that did not see them says of each."""
         if isinstance(self.estimator, FrozenEstimator):
             return [(np.arange(len(nodes)), self._read(self.estimator_, X))]
         splits = held_out_splits(self.cv, X, nodes, groups)
         fitted = Parallel(n_jobs=self.n_jobs)(
-            delayed(fit_on)(self.estimator, X, y, sample_weight, groups, rows) for rows, _ in splits
+            delayed(fit_on)(self.estimator, X, y, arguments, rows) for rows, _ in splits
         )
         return [
             (held, self._read(estimator, safe_indexing(X, held)))
