@@ -195,6 +195,12 @@ def calibrated(estimator: Any, held: Data, card: ModelCard, remarks: Console) ->
         tree,
         None if group is None else group[readable],
     )
+    n_partial = int((tree.n_children[truth[truth > 0]] > 0).sum())
+    if n_partial:
+        remarks.print(
+            f"{n_partial} of {readable.sum()} labels end above the leaves. A prediction below such "
+            "a label counts as wrong, which makes the hedge more careful."
+        )
     n_counted = f"{needed.size} images"
     if group is not None:
         n_counted = f"{needed.size} subjects ({readable.sum()} images)"

@@ -62,11 +62,26 @@ def read_leaves(fitted: Any, X: Any, taxonomy: Taxonomy) -> FloatArray:
 
 
 def label_array(nodes: IntArray, taxonomy: Taxonomy) -> npt.NDArray[Any]:
-    """Return the labels of nodes as an array; its dtype is object if strings and numbers mix."""
+    """Return the labels of nodes as an array, all strings if any label of the tree is one.
+
+    Parameters
+    ----------
+    nodes : ndarray of int of shape (n_samples,)
+        The nodes.
+    taxonomy : Taxonomy
+        The tree.
+
+    Examples
+    --------
+    >>> tree = Taxonomy.from_nested({"cat": [1, 2], "dog": [3]})
+    >>> label_array(tree.resolve([1, 3]), tree)  # as strings beside "cat"
+    array(['1', '3'], dtype='<U1')
+    """
+    labels = taxonomy.labels(range(taxonomy.n_nodes))
+    if any(isinstance(label, str) for label in labels):
+        labels = [str(label) for label in labels]
     used, position = np.unique(nodes, return_inverse=True)
-    labels = taxonomy.labels(used)
-    is_mixed = len({isinstance(label, str) for label in labels}) != 1
-    return np.array(labels, dtype=object if is_mixed else None)[position]
+    return np.array([labels[node] for node in used.tolist()])[position]
 
 
 class DecisionWrapper(TreeWrapper):
@@ -237,7 +252,9 @@ class NodeWrapper(HeldOutWrapper):
         Returns
         -------
         labels : ndarray of shape (n_samples,)
-            Labels of leaves, inner nodes or the root.
+            Labels of leaves, inner nodes or the root. Integer labels stay integers if all nodes
+            have them; beside nodes named by strings they are strings. In the flat tree that an
+            estimator makes of integer classes the root is -1, or the integer below the smallest.
         """
         return label_array(self._predict_nodes(X), self.taxonomy_)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -15,7 +16,7 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.optional import import_optional
 from ..utils.sklearn_tools import Interval, StrOptions
-from ._held_out import HeldOutWrapper, NodeWrapper, read_leaves
+from ._held_out import HeldOut, HeldOutWrapper, NodeWrapper, read_leaves
 from ._ladders import (
     Ladder,
     information_of_nodes,
@@ -28,6 +29,10 @@ from ._quantile import check_enough
 from ._subtrees import assign_subtrees, part_of_nodes, part_quantiles
 
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+# Warn if labels above the leaves make a twentieth more of the predictions the root.
+_MANY = 0.05
 
 
 class HedgedClassifier(NodeWrapper):
@@ -259,15 +264,47 @@ class HedgedClassifier(NodeWrapper):
             part, part_of_leaf, names = self._merge_small(
                 part, held, part_of_leaf, names, max(targets), self.small_subtrees
             )
-        thresholds = part_quantiles(needed, targets, part, len(names), held.weight, held.group)
-        if self.subtrees_of == "truth":
-            thresholds[:] = thresholds.max(axis=0)
         self.subtrees_ = names
+        thresholds = self._quantiles(needed, targets, part, held)
         self._part_of_leaf, self._thresholds = part_of_leaf, thresholds
         shown = thresholds if isinstance(self.target_accuracy, Mapping) else thresholds[:, 0]
         shown = shown[0] if self.subtrees is None else shown
         self.threshold_: float | FloatArray = shown if np.ndim(shown) else float(shown)
+        is_leaf = tree.n_children[held.truth] == 0
+        if not is_leaf.all():
+            of_leaves = self._quantiles(needed, targets, np.where(is_leaf, part, -1), held)
+            self._warn_of_root(held, is_leaf, of_leaves)
         return self
+
+    def _quantiles(
+        self, needed: FloatArray, targets: list[float], part: IntArray, held: HeldOut
+    ) -> FloatArray:
+        """Return the thresholds of each subtree; samples of part -1 do not count."""
+        thresholds = part_quantiles(
+            needed, targets, part, len(self.subtrees_), held.weight, held.group
+        )
+        if self.subtrees_of == "truth":
+            thresholds[:] = thresholds.max(axis=0)
+        return thresholds
+
+    def _warn_of_root(self, held: HeldOut, is_leaf: BoolArray, of_leaves: FloatArray) -> None:
+        """Warn if labels above the leaves make many predictions the root."""
+        tree = self.taxonomy_
+        at_root = []
+        for thresholds in (self._thresholds, of_leaves):
+            ladder, rung, _ = self._choose(held.predictions, thresholds)
+            nodes = ladder.nodes[np.arange(len(rung)), rung]
+            at_root.append(np.average(tree.last_decision[nodes] < 0, weights=held.weight))
+        if at_root[0] > at_root[1] + _MANY:
+            warnings.warn(
+                f"{np.sum(~is_leaf)} of {is_leaf.size} held-out labels end above the leaves. A "
+                "prediction below such a label counts as wrong, so "
+                f"{100 * at_root[0]:.0f} % of the held-out predictions are the root; without "
+                f"these labels it would be {100 * at_root[1]:.0f} %. Hold out samples labelled "
+                "with leaves, or set partial_labels='drop' if labels end early at random.",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _check_ties(self, leaves: FloatArray, part_of_leaf: IntArray, n_parts: int) -> None:
         """Take note of samples that may be of another subtree in another batch."""
@@ -307,12 +344,19 @@ class HedgedClassifier(NodeWrapper):
         check_is_fitted(self, "threshold_")
         tree = self.taxonomy_
         leaves = read_leaves(self.estimator_, X, tree)
+        return *self._choose(leaves, self._thresholds), leaves
+
+    def _choose(
+        self, leaves: FloatArray, part_thresholds: FloatArray
+    ) -> tuple[Ladder, IntArray, FloatArray]:
+        """Return ladders, the predicted rungs, and thresholds of all rungs."""
+        tree = self.taxonomy_
         ladder = make_ladder(self.rule, leaves, tree)
-        own = self._thresholds[self._part_of_leaf[top_leaves(leaves, tree)]]
+        own = part_thresholds[self._part_of_leaf[top_leaves(leaves, tree)]]
         if isinstance(self.target_accuracy, Mapping):
             own = _thresholds_of_rungs(own, ladder.nodes, tree)
         thresholds = np.broadcast_to(own, ladder.scores.shape)
-        return ladder, last_rung(ladder, thresholds), thresholds, leaves
+        return ladder, last_rung(ladder, thresholds), thresholds
 
     def _predict_nodes(self, X: Any) -> IntArray:
         ladder, rung, _, _ = self._decide(X)

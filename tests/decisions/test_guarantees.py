@@ -254,6 +254,7 @@ def test_a_picture_that_is_a_third_of_the_traffic_is_served_alone_as_in_a_batch(
 # Called --------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:.* held-out labels end above")
 def test_exact_is_said_only_where_a_theorem_holds():
     stated, truth = population(400)
     labels = np.array(TREE.labels(truth))
