@@ -141,7 +141,8 @@ class HeldOutWrapper(DecisionWrapper):
         self.estimator_ = fit_on(self.estimator, X, y, arguments, rows)
         self._take_over(self.estimator_, self.taxonomy)
         # Folds come from other fits, and strata make the held-out part more even than chance.
-        is_drawn = len(splits) <= 1 and not isinstance(self.cv, StratifiedShuffleSplit)
+        is_stratified = isinstance(self.cv, StratifiedShuffleSplit)
+        is_drawn = not splits or (len(splits) == 1 and not is_stratified)
         self.guarantee_ = "exact" if is_drawn else "approximate"
         if not splits:
             held, predictions = np.arange(len(labels)), read(self.estimator_, X, self.taxonomy_)

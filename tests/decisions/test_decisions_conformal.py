@@ -34,7 +34,7 @@ def conformal(stated, truth, alpha=0.1, **parameters):
 
 @parametrize_with_checks([ConformalTreeClassifier(LogisticRegression(), alpha=0.9)])
 def test_all_of_scikit_learns_checks(estimator, check):
-    # So lax that the root is never predicted: its name cannot be compared with numeric classes.
+    # So lax that the root, which is no class, is never predicted.
     check(estimator)
 
 

@@ -61,7 +61,7 @@ def hedged(stated, truth, **parameters):
 
 @parametrize_with_checks([HedgedClassifier(LogisticRegression(), target_accuracy=0.1)])
 def test_all_of_scikit_learns_checks(estimator, check):
-    # So lax that the root is never predicted: its name cannot be compared with numeric classes.
+    # So lax that the root, which is no class, is never predicted.
     check(estimator)
 
 

@@ -1,6 +1,6 @@
 """Simulate the guarantees of hedged and conformal predictions and of novelty detection.
 
-Run by hand, a quarter of an hour on one core: ``python tests/performance/simulate_guarantees.py``.
+Run by hand, twenty minutes on one core: ``python tests/performance/simulate_guarantees.py``.
 It writes the record ``docs/studies/guarantees.json`` and makes two tables from it:
 ``guarantees_table.md`` (the lowest rate of each setting) and ``guarantees_full_table.md``.
 ``--tables`` makes the tables from the record alone.
@@ -323,6 +323,12 @@ def full_table(cells):
     return "\n".join(lines) + "\n"
 
 
+def write_record(cells):
+    """Write the record, one cell a line."""
+    lines = ",\n".join(json.dumps(cell) for cell in cells)
+    RECORD.write_text(f'{{"cells": [\n{lines}\n]}}\n', encoding="utf-8")
+
+
 def write_tables(cells):
     """Write both tables beside the record."""
     (STUDIES / "guarantees_table.md").write_text(summary_table(cells), encoding="utf-8")
@@ -342,7 +348,7 @@ def main():
                 found = simulate(setting, n_samples, arguments.repetitions, seed=number)
                 cells += [{"setting": name, **cell} for cell in found]
                 print(f"{time.perf_counter() - start:6.0f} s  {name}, n = {n_samples}", flush=True)
-        RECORD.write_text(json.dumps({"cells": cells}, indent=1) + "\n", encoding="utf-8")
+        write_record(cells)
     cells = json.loads(RECORD.read_text(encoding="utf-8"))["cells"]
     write_tables(cells)
     for cell in cells:
