@@ -22,6 +22,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from skh2edl import (
     CalibratedTreeClassifier,
     ConformalTreeClassifier,
+    FlatCEClassifier,
     HedgedClassifier,
     NoveltyDetector,
     Taxonomy,
@@ -249,6 +250,31 @@ def test_a_picture_that_is_a_third_of_the_traffic_is_served_alone_as_in_a_batch(
             kept = ~NoveltyDetector(TOLD, 0.1).fit(stated, labels).predict_novelty(alone)
         # On the very pictures that set the threshold, 361 of 400 at least.
         assert kept.sum() >= 361
+
+
+def test_pictures_are_served_alone_by_a_network_as_in_a_batch():
+    rng = np.random.default_rng(0)
+    tree = Taxonomy.from_nested({"warm": ["red", "pink"], "green": None})
+    colour = {"red": (200, 60, 60), "pink": (200, 90, 110), "green": (60, 190, 80)}
+    y = rng.choice(list(colour), 60)
+    images = np.array([np.clip(rng.normal(colour[k], 60, (32, 32, 3)), 0, 255) for k in y])
+    images = images.astype(np.uint8)
+    # One picture again and again, on which the network is wrong.
+    images[30:40], y[30:40] = images[np.flatnonzero(y == "red")[0]], "green"
+    clf = FlatCEClassifier(
+        tree,
+        backbone="test_resnet",
+        weights=None,
+        finetune="head",
+        image_size=32,
+        n_workers=0,
+        random_state=0,
+    ).fit(images[:30], y[:30])
+    hedged = HedgedClassifier(FrozenEstimator(clf), 0.8).fit(images[30:], y[30:])
+    alone = [hedged.predict(images[row : row + 1])[0] for row in range(30, 60)]
+    right = covers(tree.resolve(alone), tree.resolve(y[30:]), tree)
+    assert right[:10].all()  # a third of all, so the guarantee of 0.8 needs them
+    assert right.sum() >= 25  # 31 times 0.8, rounded up
 
 
 # Called --------------------------------------------------------------------------------------
