@@ -10,7 +10,8 @@ from rich.console import Console
 from typer import Argument
 
 from . import common
-from .data import Columns, Data, read_labelled
+from .common import option
+from .data import Columns, Data, read_labelled, table_header
 
 if TYPE_CHECKING:
     from ..estimators.model_card import ModelCard
@@ -31,25 +32,34 @@ def calibrate(
     image_column: common.ImageColumnOption = None,
     labels: common.LabelsOption = None,
     split_column: common.SplitColumnOption = None,
+    group_column: Annotated[
+        str | None,
+        option("Column of subjects, each with one vote.", shown="that of the fit, else group"),
+    ] = None,
     quiet: common.QuietOption = False,
 ) -> None:
     """Set the hedge of a model from labelled images.
 
     It is kept in the model file. With it, skh2edl predict gives a hedged prediction for any target
-    accuracy. Images that the model was trained on are skipped.
+    accuracy. Images that the model was trained on are skipped, and with subjects all images of
+    theirs. Several images of a subject are not several samples: name the column of the subjects,
+    and the guarantee holds for an image of a new one.
 
     For example:
 
       skh2edl calibrate birds.safetensors held_out/
 
       skh2edl calibrate birds.safetensors held_out.csv --labels species
+
+      skh2edl calibrate skin.safetensors held_out.csv --group-column patient
     """
     from ..estimators.model_card import read_card, write_card
     from ..estimators.model_files import load_model
 
     results, remarks = common.consoles(quiet)
     estimator, card = load_model(model), read_card(model)
-    columns = model_columns(estimator, card, image_column, labels, split_column)
+    group = group_column or _group_of_fit(data, card, remarks)
+    columns = model_columns(estimator, card, image_column, labels, split_column, group)
     held = read_labelled(data, columns, taxonomy=estimator.taxonomy_, check="none")
     held = _unseen(held, card, remarks)
     card = calibrated(estimator, held, card, remarks)
@@ -62,6 +72,18 @@ def calibrate(
     common.say_written(results, model)
 
 
+def _group_of_fit(path: Path, card: ModelCard, remarks: Console) -> str | None:
+    """Return the column of subjects that the fit had, if the data have it too."""
+    name = card.notes.get("column group")
+    if name is None or (not path.is_dir() and name in table_header(path)):
+        return name
+    remarks.print(
+        f"The model was fitted with subjects, of column {name!r}, which {path} lacks. Every image "
+        "counts as a subject of its own unless --group-column names another column."
+    )
+    return None
+
+
 def _unseen(held: Data, card: ModelCard, remarks: Console) -> Data:
     """Return the samples, or the 'val' part, that the model was not trained on."""
     import numpy as np
@@ -69,18 +91,28 @@ def _unseen(held: Data, card: ModelCard, remarks: Console) -> Data:
     if held.split is not None and (held.split == "val").any():
         held = held.select(held.split == "val")
     seen = np.isin(content_hashes_of(held), card.trained_on)
+    if held.groups is not None:
+        seen = np.isin(held.groups, held.groups[seen])
     if seen.all():
         raise ValueError(
             f"The model was trained on all {len(held)} samples of {held.name}, so they say nothing "
             "about new ones. Give others."
         )
     if seen.any():
-        remarks.print(f"{seen.sum()} of {len(held)} samples trained the model and are skipped.")
+        what = "are of subjects that" if held.groups is not None else ""
+        remarks.print(
+            f"{seen.sum()} of {len(held)} samples {what} trained the model and are skipped."
+        )
     return held.select(~seen)
 
 
 def model_columns(
-    estimator: Any, card: ModelCard, image: str | None, labels: str | None, split: str | None
+    estimator: Any,
+    card: ModelCard,
+    image: str | None,
+    labels: str | None,
+    split: str | None,
+    group: str | None = None,
 ) -> Columns:
     """Return the columns to read for a model: the given ones, else those of its fit.
 
@@ -90,14 +122,14 @@ def model_columns(
         The model.
     card : ModelCard
         Its card.
-    image, labels, split : str or None
+    image, labels, split, group : str or None
         The options of the command.
     """
     features = getattr(estimator, "feature_names_in_", ()) if estimator.backbone is None else ()
     # Names, not patterns: brackets in them mean themselves.
     escaped = tuple(str(name).replace("[", "[[]") for name in features)
     names = common.as_names(labels) or common.as_names(card.notes.get("columns labels"))
-    return Columns(image, names, split, None, escaped)
+    return Columns(image, names, split, group, escaped)
 
 
 def content_hashes_of(data: Data) -> Any:
@@ -142,6 +174,8 @@ def calibrated(estimator: Any, held: Data, card: ModelCard, remarks: Console) ->
     remarks : Console
         Where progress is shown.
     """
+    import numpy as np
+
     from ..metrics.inputs import label_nodes
     from ..report import needed_thresholds
     from ..report.predictions import read_predictions
@@ -154,9 +188,37 @@ def calibrated(estimator: Any, held: Data, card: ModelCard, remarks: Console) ->
         predictions = read_predictions(estimator, held.X, on_rows=advance)
     readable = predictions.readable
     truth = label_nodes(held.labels, tree)[readable]
-    needed = needed_thresholds(predictions.leaf_probability[readable], truth, tree)
-    notes = card.notes | {"hedge set on": f"{needed.size} images of {held.name}"}
+    group = None if held.groups is None else np.unique(held.groups, return_inverse=True)[1]
+    needed = needed_thresholds(
+        predictions.leaf_probability[readable],
+        truth,
+        tree,
+        None if group is None else group[readable],
+    )
+    n_partial = int((tree.n_children[truth[truth > 0]] > 0).sum())
+    if n_partial:
+        remarks.print(
+            f"{n_partial} of {readable.sum()} labels end above the leaves. A prediction below such "
+            "a label counts as wrong, which makes the hedge more careful."
+        )
+    n_counted = f"{needed.size} images"
+    if group is not None:
+        n_counted = f"{needed.size} subjects ({readable.sum()} images)"
+    notes = card.notes | {"hedge set on": f"{n_counted} of {held.name}"}
     return replace(card, needed=needed, calibrated_on=hashes_to_keep(held), notes=notes)
+
+
+def hedge_size(card: ModelCard) -> str:
+    """Return how many images, or subjects, set the hedge, such as "40 subjects".
+
+    Parameters
+    ----------
+    card : ModelCard
+        The card of the model.
+    """
+    n_votes = card.needed.size
+    by_subject = card.notes.get("hedge set on", "").startswith(f"{n_votes} subjects ")
+    return f"{n_votes} {'subjects' if by_subject else 'images'}"
 
 
 def say_hedge(remarks: Console, card: ModelCard) -> None:
@@ -171,7 +233,7 @@ def say_hedge(remarks: Console, card: ModelCard) -> None:
     """
     from ..report.hedging import TARGETS, threshold_for
 
-    n = card.needed.size
+    n, size = card.needed.size, hedge_size(card)
     if not n:
         remarks.print(
             "No labelled image was kept aside, so there is no hedge; skh2edl calibrate sets one."
@@ -181,9 +243,9 @@ def say_hedge(remarks: Console, card: ModelCard) -> None:
     possible = [f"{t:.0%}: {least:.2f}" for t, least in thresholds.items() if least < float("inf")]
     if possible:
         said = ", ".join(possible)
-        remarks.print(f"Hedge, set on {n} images (target accuracy: threshold): {said}.")
+        remarks.print(f"Hedge, set on {size} (target accuracy: threshold): {said}.")
     if len(possible) < len(TARGETS):
         remarks.print(
-            f"{n} images are too few to guarantee more than {n / (n + 1):.1%}: skh2edl calibrate "
+            f"{size} are too few to guarantee more than {n / (n + 1):.1%}: skh2edl calibrate "
             "with more raises that."
         )

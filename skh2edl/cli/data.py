@@ -124,8 +124,13 @@ def read_labelled(
         Whether a table may have neither images nor numbers.
     """
     if path.is_dir():
+        if columns.group is not None:
+            raise UsageError(
+                f"--group-column {columns.group} names a column of a table, but {path} is a "
+                "folder. Give a .csv file with a column of the files, the labels and the subjects."
+            )
         return _read_folder(path, taxonomy, check, level_names)
-    header = _header(path)
+    header = table_header(path)
     found = _find_columns(path, header, columns, taxonomy, labels_only)
     return _read_table(path, found, taxonomy, check)
 
@@ -156,8 +161,14 @@ def _node(taxonomy: Taxonomy, path: tuple[Any, ...]) -> int:
         return taxonomy.node(path[-1])
 
 
-def _header(path: Path) -> list[str]:
-    """Return the names of the columns of a table."""
+def table_header(path: Path) -> list[str]:
+    """Return the names of the columns of a table.
+
+    Parameters
+    ----------
+    path : path
+        The ``.csv`` file.
+    """
     if not path.exists():
         raise FileNotFoundError(
             f"There is no data at {str(path)!r}. Give a folder of images or a .csv file."
@@ -254,9 +265,16 @@ def _read_table(path: Path, columns: Columns, taxonomy: Taxonomy | None, check: 
         record.labels,
         record.taxonomy,
         record.split if columns.split else None,
-        record.groups if columns.group else None,
+        _subjects(record) if columns.group else None,
         columns,
     )
+
+
+def _subjects(record: Any) -> Any:
+    """Return the subject of each sample; one without a name is its own."""
+    import numpy as np
+
+    return np.where(record.groups == "", record.ids, record.groups)
 
 
 def _row_names(n_rows: int) -> list[str]:
@@ -317,7 +335,7 @@ def read_unlabelled(
                 f"{', '.join(features[:5])}{', ...' if len(features) > 5 else ''}."
             )
         path = Path(inputs[0])
-        _header(path)
+        table_header(path)
         frame = _numbers(path, features)
         return Data(path.stem, frame, _row_names(len(frame)))
     # In order, each once.
@@ -355,7 +373,7 @@ def _images_of(text: str, image_column: str | None) -> list[str]:
 
 
 def _images_in_table(path: Path, image_column: str | None) -> list[str]:
-    header = _header(path)
+    header = table_header(path)
     column = image_column or _named(header, IMAGE_COLUMNS)
     if column is None or column not in header:
         raise UsageError(

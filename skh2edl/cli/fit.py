@@ -40,7 +40,10 @@ def fit(
     split_column: common.SplitColumnOption = None,
     group_column: Annotated[
         str | None,
-        option("Column of subjects, to keep each in one part.", shown="group, if there is one"),
+        option(
+            "Column of subjects: each is in one part, and has one vote in the hedge.",
+            shown="group, if there is one",
+        ),
     ] = None,
     features: Annotated[
         str | None, option("Columns of numbers to read instead of images, such as 'petal*,sepal*'.")
@@ -221,6 +224,8 @@ def divide(data: Data, test_share: float, hedge_share: float) -> Parts:
         split = np.where(
             place < test_share, "test", np.where(place < test_share + hedge_share, "val", "train")
         )
+    elif data.groups is not None:
+        _check_subjects_apart(data)
     if not (split == "train").any():
         raise ValueError(
             f"{data.name} has {len(data)} samples and none of them is to train on. Give more, or "
@@ -231,10 +236,28 @@ def divide(data: Data, test_share: float, hedge_share: float) -> Parts:
     )
 
 
+def _check_subjects_apart(data: Data) -> None:
+    """Raise if the data's own split has a subject in several parts."""
+    import numpy as np
+
+    pairs = np.unique(np.stack([data.groups.astype(str), data.split.astype(str)]), axis=1)[0]
+    subjects, n_parts = np.unique(pairs, return_counts=True)
+    shared = subjects[n_parts > 1]
+    if shared.size:
+        raise ValueError(
+            f"The split of {data.name} has {shared.size} subject(s) of column "
+            f"{data.columns.group!r} in several parts, first {shared[:5].tolist()}. The model "
+            "would know those subjects, and neither its hedge nor its evaluation would hold for "
+            "new ones. Give each subject one part, or drop the column of the split."
+        )
+
+
 def _plan(estimator: Any, everything: Data, parts: Parts) -> str:
     tree, (train, held, n_test) = everything.taxonomy, parts
     levels = "" if tree.level_names is None else f" ({' > '.join(tree.level_names)})"
-    kept = "as the data say" if everything.split is not None else "by a hash of their names"
+    kept = "by a hash of their names" if everything.groups is None else "by a hash of subjects"
+    if everything.split is not None:
+        kept = "as the data say"
     if estimator.backbone is None:
         network = f"{train.X.shape[1]} columns of numbers"
     elif estimator.finetune == "full":
@@ -273,6 +296,7 @@ def _save(estimator: Any, parts: Parts, out: Path, remarks: Console) -> ModelCar
         "kept for evaluation": str(n_test),
         "column image": columns.image or "",
         "column split": columns.split or "",
+        "column group": columns.group or "",
         "columns labels": ",".join(columns.labels),
     }
     estimator.save(out)

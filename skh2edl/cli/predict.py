@@ -7,15 +7,19 @@ import math
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from typer import Argument
 
 from . import common
+from .calibrate import hedge_size
 from .common import option
 from .data import Data, read_unlabelled
 from .tables import FORMATS, Row, Spool
+
+if TYPE_CHECKING:
+    from ..estimators.model_card import ModelCard
 
 _TARGET_ACCURACY = 0.95
 _RESERVED = {"image", "row", "leaf", "hedged", "hedged_level", "nonspecificity", "error"}
@@ -76,7 +80,7 @@ def predict(
     data = read_unlabelled(inputs, image_column=image_column, features=_features(estimator))
     if estimator.backbone is not None:
         estimator.set_params(on_bad_image="skip", n_workers=workers, batch_size=batch_size)
-    threshold = _threshold(card.needed, promise, remarks)
+    threshold = _threshold(card, promise, remarks)
     classified = _Classified(estimator, data, threshold, all_vacuities)
     spool = Spool(out, classified.columns, _identity(model, data, threshold))
     if spool.n_done:
@@ -111,10 +115,11 @@ def _fill(
     return n_bad
 
 
-def _threshold(needed: Any, promise: float | None, remarks: Console) -> float | None:
+def _threshold(card: ModelCard, promise: float | None, remarks: Console) -> float | None:
     """Return the least probability of a hedged prediction; None for no hedged predictions."""
     from ..report.hedging import threshold_for
 
+    needed, size = card.needed, hedge_size(card)
     if not needed.size:
         if promise is not None:
             raise ValueError(
@@ -132,12 +137,12 @@ def _threshold(needed: Any, promise: float | None, remarks: Console) -> float | 
     most = f"{100 * needed.size / (needed.size + 1):.1f} %"
     if promise is not None:
         raise ValueError(
-            f"The hedge was set on {needed.size} images, with which at most {most} can be "
-            f"guaranteed, not {100 * promise:g} %. Lower --promise, or give more images to skh2edl "
+            f"The hedge was set on {size}, with which at most {most} can be "
+            f"guaranteed, not {100 * promise:g} %. Lower --promise, or give more to skh2edl "
             "calibrate."
         )
     remarks.print(
-        f"The hedge was set on {needed.size} images, too few to guarantee {100 * wanted:g} %, so "
+        f"The hedge was set on {size}, too few to guarantee {100 * wanted:g} %, so "
         f"there is no hedged prediction; --promise can be at most {most}."
     )
     return None

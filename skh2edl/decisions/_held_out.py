@@ -8,22 +8,24 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from joblib import Parallel, delayed
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import check_cv
+from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.utils import indexable
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
+from ..estimators.splits import held_out_splits
 from ..estimators.targets import check_labels, check_something_to_learn, check_weight
-from ..estimators.wrapping import TreeWrapper, fit_on, leaf_log_probability
+from ..estimators.wrapping import TreeWrapper, fit_arguments, fit_on, leaf_log_probability
 from ..metrics.inputs import check_weight as check_score_weight
 from ..metrics.inputs import label_nodes, mean_or_nan
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.sklearn_tools import HasMethods, safe_indexing
+from ..utils.validation import check_groups
 from ._ladders import covers
 from ._opinions import opinion_method, opinion_of
 from ._subtrees import merge_small
@@ -44,11 +46,14 @@ class HeldOut(NamedTuple):
         True nodes, the deepest of those with the same leaves.
     weight : ndarray of shape (n_samples,)
         Sample weights, all above zero.
+    group : ndarray of int of shape (n_samples,) or None
+        Group of each sample.
     """
 
     predictions: npt.NDArray[Any]
     truth: IntArray
     weight: FloatArray
+    group: IntArray | None
 
 
 def read_leaves(fitted: Any, X: Any, taxonomy: Taxonomy) -> FloatArray:
@@ -57,11 +62,26 @@ def read_leaves(fitted: Any, X: Any, taxonomy: Taxonomy) -> FloatArray:
 
 
 def label_array(nodes: IntArray, taxonomy: Taxonomy) -> npt.NDArray[Any]:
-    """Return the labels of nodes as an array; its dtype is object if strings and numbers mix."""
+    """Return the labels of nodes as an array, all strings if any label of the tree is one.
+
+    Parameters
+    ----------
+    nodes : ndarray of int of shape (n_samples,)
+        The nodes.
+    taxonomy : Taxonomy
+        The tree.
+
+    Examples
+    --------
+    >>> tree = Taxonomy.from_nested({"cat": [1, 2], "dog": [3]})
+    >>> label_array(tree.resolve([1, 3]), tree)  # as strings beside "cat"
+    array(['1', '3'], dtype='<U1')
+    """
+    labels = taxonomy.labels(range(taxonomy.n_nodes))
+    if any(isinstance(label, str) for label in labels):
+        labels = [str(label) for label in labels]
     used, position = np.unique(nodes, return_inverse=True)
-    labels = taxonomy.labels(used)
-    is_mixed = len({isinstance(label, str) for label in labels}) != 1
-    return np.array(labels, dtype=object if is_mixed else None)[position]
+    return np.array([labels[node] for node in used.tolist()])[position]
 
 
 class DecisionWrapper(TreeWrapper):
@@ -117,17 +137,20 @@ class HeldOutWrapper(DecisionWrapper):
         splits = self._splits(X, labels, groups)
         # A single split stays as it is: a fit on everything would have seen the held-out part.
         rows = splits[0][0] if len(splits) == 1 else None
-        self.estimator_ = fit_on(self.estimator, X, y, sample_weight, groups, rows)
+        arguments = fit_arguments(self, sample_weight, groups, calibrates=True)
+        self.estimator_ = fit_on(self.estimator, X, y, arguments, rows)
         self._take_over(self.estimator_, self.taxonomy)
-        self.guarantee_ = "exact" if len(splits) <= 1 else "approximate"
+        # Folds come from other fits, and strata make the held-out part more even than chance.
+        is_stratified = isinstance(self.cv, StratifiedShuffleSplit)
+        is_drawn = not splits or (len(splits) == 1 and not is_stratified)
+        self.guarantee_ = "exact" if is_drawn else "approximate"
         if not splits:
             held, predictions = np.arange(len(labels)), read(self.estimator_, X, self.taxonomy_)
         else:
             fitted = [self.estimator_]
             if len(splits) > 1:
                 fitted = Parallel(n_jobs=self.n_jobs)(
-                    delayed(fit_on)(self.estimator, X, y, sample_weight, groups, rows)
-                    for rows, _ in splits
+                    delayed(fit_on)(self.estimator, X, y, arguments, rows) for rows, _ in splits
                 )
             held = np.concatenate([held for _, held in splits])
             predictions = np.concatenate(
@@ -136,26 +159,14 @@ class HeldOutWrapper(DecisionWrapper):
                     for one, (_, part) in zip(fitted, splits, strict=True)
                 ]
             )
-        return self._counted(predictions, held, labels, sample_weight, partial_labels)
+        group = None if groups is None else check_groups(groups, len(labels))[1][held]
+        return self._counted(predictions, held, labels, sample_weight, group, partial_labels)
 
     def _splits(self, X: Any, labels: npt.NDArray[Any], groups: Any) -> list[Any]:
         """Return pairs of row numbers, to fit on and held out; none for a frozen estimator."""
         if isinstance(self.estimator, FrozenEstimator):
             return []
-        # Labels may be tuples, which scikit-learn cannot stratify.
-        known: dict[Any, int] = {}
-        codes = np.array([known.setdefault(label, len(known)) for label in labels.tolist()])
-        splits = [
-            (np.asarray(rows), np.asarray(held))
-            for rows, held in check_cv(self.cv, codes, classifier=True).split(X, codes, groups)
-        ]
-        n_seen = sum(np.intersect1d(rows, held).size for rows, held in splits)
-        if n_seen:
-            raise ValueError(
-                f"cv holds out {n_seen} sample(s) that the same split also fits on, so their "
-                "predictions are more confident than those for new samples. Use splits whose two "
-                "parts do not overlap."
-            )
+        splits = held_out_splits(self.cv, X, labels, groups)
         held = np.concatenate([held for _, held in splits])
         if np.unique(held).size < held.size:
             raise ValueError(
@@ -171,18 +182,19 @@ class HeldOutWrapper(DecisionWrapper):
         held: IntArray,
         labels: npt.NDArray[Any],
         sample_weight: Any,
+        group: IntArray | None,
         partial_labels: str,
     ) -> HeldOut:
         """Drop held-out samples without weight or without a usable label."""
         tree = self.taxonomy_
         truth = label_nodes(labels, tree)
-        weight = check_weight(sample_weight, None, labels)
+        given = check_weight(sample_weight, None, labels)
         # The root as label means unlabelled.
-        weight = np.where(tree.last_decision[truth] < 0, 0.0, weight)
+        weight = np.where(tree.last_decision[truth] < 0, 0.0, given)
         check_something_to_learn(weight)
         if partial_labels == "drop":
             weight = np.where(tree.n_children[truth] > 0, 0.0, weight)
-        truth, weight = truth[held], weight[held]
+        truth, weight, given = truth[held], weight[held], given[held]
         counted = weight > 0
         self.n_calibration_ = int(counted.sum())
         if not self.n_calibration_:
@@ -191,11 +203,34 @@ class HeldOutWrapper(DecisionWrapper):
                 "label, no weight, or with partial_labels='drop' no leaf as label. Hold out "
                 "samples labelled with leaves."
             )
-        return HeldOut(predictions[counted], truth[counted], weight[counted])
+        group = None if group is None else group[counted]
+        self.n_calibration_groups_ = (
+            self.n_calibration_ if group is None else int(np.unique(group).size)
+        )
+        # New samples may be like those left out, and no theorem covers weights that are estimates.
+        weight = weight[counted]
+        if (given > 0).sum() > weight.size or weight.min() < weight.max():
+            self.guarantee_ = "approximate"
+        return HeldOut(predictions[counted], truth[counted], weight, group)
 
-    def _merge_small(self, part: IntArray, weight: FloatArray, *arguments: Any) -> tuple[Any, ...]:
+    def _check_parts(self, part: IntArray) -> None:
+        """Take note of labels above the parts, which are left out."""
+        if (part < 0).any():
+            self.guarantee_ = "approximate"
+
+    def _merge_small(
+        self,
+        part: IntArray,
+        held: HeldOut,
+        part_of_leaf: IntArray,
+        names: list[list[Any]],
+        coverage: float,
+        small: str,
+    ) -> tuple[IntArray, IntArray, list[list[Any]]]:
         """Call `merge_small`; the guarantee of pooled parts is approximate."""
-        part, part_of_leaf, names = merge_small(part, weight, *arguments)
+        part, part_of_leaf, names = merge_small(
+            part, held.weight, part_of_leaf, names, coverage, small, held.group
+        )
         if max(map(len, names)) > 1:
             self.guarantee_ = "approximate"
         return part, part_of_leaf, names
@@ -218,7 +253,9 @@ class NodeWrapper(HeldOutWrapper):
         Returns
         -------
         labels : ndarray of shape (n_samples,)
-            Labels of leaves, inner nodes or the root.
+            Labels of leaves, inner nodes or the root. Integer labels stay integers if all nodes
+            have them; beside nodes named by strings they are strings. In the flat tree that an
+            estimator makes of integer classes the root is -1, or the integer below the smallest.
         """
         return label_array(self._predict_nodes(X), self.taxonomy_)
 

@@ -114,7 +114,7 @@ def most_informative(leaves: FloatArray, tree: Taxonomy) -> Ladder:
     (['root', 'cat', 'dog'], array([[inf, 0.6, 0.4]]))
     """
     n_below = tree.leaf_stop - tree.leaf_start
-    candidates = _distinct_nodes(tree)
+    candidates = distinct_nodes(tree)
     # By information, and among equals by the order in which ties between leaves are broken.
     rank = np.arange(tree.n_nodes)
     rank[tree.leaf_nodes[tree.leaf_order]] = np.arange(tree.n_leaves)
@@ -157,7 +157,7 @@ def darts(leaves: FloatArray, tree: Taxonomy) -> Ladder:
     >>> tree.labels(nodes[0]), scores.round(3)  # cat never pays
     (['root', 'lynx'], array([[  inf, 2.333]]))
     """
-    candidates = _distinct_nodes(tree)
+    candidates = distinct_nodes(tree)
     probability = node_probabilities(leaves, tree)[:, candidates]
     reward = information_of_nodes(tree)[candidates]
     value = reward * probability
@@ -184,6 +184,20 @@ def darts(leaves: FloatArray, tree: Taxonomy) -> Ladder:
     return Ladder(candidates[np.stack(columns, axis=1)], np.stack(scores, axis=1))
 
 
+def blocks(n_samples: int, tree: Taxonomy) -> list[slice]:
+    """Return slices of samples, at least one, each small enough for a table of all nodes.
+
+    Parameters
+    ----------
+    n_samples : int
+        Number of samples.
+    tree : Taxonomy
+        The tree.
+    """
+    step = max(1, _BLOCK_ELEMENTS // tree.n_nodes)
+    return [slice(low, low + step) for low in range(0, max(n_samples, 1), step)]
+
+
 RULES = {"climb": climb, "darts": darts, "information": most_informative}
 
 
@@ -199,10 +213,7 @@ def make_ladder(rule: str, leaves: FloatArray, tree: Taxonomy) -> Ladder:
     tree : Taxonomy
         The tree.
     """
-    step = max(1, _BLOCK_ELEMENTS // tree.n_nodes)
-    parts = [
-        RULES[rule](leaves[low : low + step], tree) for low in range(0, max(len(leaves), 1), step)
-    ]
+    parts = [RULES[rule](leaves[rows], tree) for rows in blocks(len(leaves), tree)]
     n_rungs = max(part.nodes.shape[1] for part in parts)
 
     def padded(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -234,46 +245,6 @@ def covers(nodes: IntArray, truth: IntArray, tree: Taxonomy) -> BoolArray:
     )
 
 
-def thresholds_by_rung(ladder: Ladder, truth: IntArray, tree: Taxonomy) -> FloatArray:
-    """Return the smallest threshold that rejects each wrong rung, 0 for rungs that are right.
-
-    Parameters
-    ----------
-    ladder : Ladder
-        Candidate nodes.
-    truth : ndarray of int of shape (n_samples,)
-        True nodes.
-    tree : Taxonomy
-        The tree.
-
-    Returns
-    -------
-    needed : ndarray of shape (n_samples, n_rungs)
-    """
-    wrong = ~covers(ladder.nodes, truth, tree)
-    return np.where(wrong, np.nextafter(ladder.scores, np.inf), 0.0)
-
-
-def thresholds_needed(ladder: Ladder, truth: IntArray, tree: Taxonomy) -> FloatArray:
-    """Return for each sample the threshold from which on every prediction is right.
-
-    It is just above the score of the first wrong rung. A prediction may also be right at some
-    smaller threshold, but a guarantee needs it to be right at all larger ones.
-
-    Parameters
-    ----------
-    ladder, truth, tree
-        As in :func:`thresholds_by_rung`.
-
-    Returns
-    -------
-    needed : ndarray of shape (n_samples,)
-        0 where the whole ladder is right.
-    """
-    # Scores never rise along a ladder, so the first wrong rung needs the largest threshold.
-    return np.asarray(thresholds_by_rung(ladder, truth, tree).max(axis=1))
-
-
 def last_rung(ladder: Ladder, threshold: float | FloatArray) -> IntArray:
     """Return the rung that is predicted at a threshold.
 
@@ -289,7 +260,7 @@ def last_rung(ladder: Ladder, threshold: float | FloatArray) -> IntArray:
     return np.logical_and.accumulate(reached, axis=1).sum(axis=1) - 1
 
 
-def _distinct_nodes(tree: Taxonomy) -> IntArray:
+def distinct_nodes(tree: Taxonomy) -> IntArray:
     """Return the deepest node of each set of leaves; the one with all leaves comes first."""
     nodes = np.flatnonzero(tree.n_children != 1)
     return nodes[np.argsort(~_holds_all_leaves(tree)[nodes], kind="stable")]

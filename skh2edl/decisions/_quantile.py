@@ -7,6 +7,8 @@ from math import ceil, floor, log10
 import numpy as np
 import numpy.typing as npt
 
+from ..taxonomy.tree import IntArray
+
 FloatArray = npt.NDArray[np.float64]
 
 # Products such as 20 * 0.95 may come out just above the whole number they stand for.
@@ -30,23 +32,62 @@ def samples_needed(coverage: float) -> int:
     return max(1, ceil(coverage / (1 - coverage)))
 
 
-def effective_size(weight: FloatArray) -> float:
-    """Return the sum of the weights divided by the largest: n for n equal weights."""
-    return float(weight.sum() / weight.max()) if weight.size and weight.max() > 0 else 0.0
+def vote_weights(weight: FloatArray, group: IntArray | None) -> tuple[FloatArray, float]:
+    """Return the weight of each sample's vote, and that of the new group.
+
+    The votes of a group add up to the mean weight of its samples: with equal weights, to one vote
+    a group.
+
+    Parameters
+    ----------
+    weight : ndarray of shape (n_samples,)
+        Sample weights.
+    group : ndarray of int of shape (n_samples,) or None
+        Group of each sample; None means that each is a group of its own.
+
+    Returns
+    -------
+    votes : ndarray of shape (n_samples,)
+    new : float
+        The largest sum of a group's votes.
+
+    Examples
+    --------
+    >>> vote_weights(np.ones(3), np.array([0, 0, 1]))
+    (array([0.5, 0.5, 1. ]), 1.0)
+    """
+    if group is None or not group.size:
+        return weight, float(weight.max(initial=0.0))
+    _, group, size = np.unique(group, return_inverse=True, return_counts=True)
+    votes = weight / size[group]
+    return votes, float(np.bincount(group, votes).max())
 
 
-def is_enough(weight: FloatArray, coverage: float) -> bool:
+def effective_size(weight: FloatArray, group: IntArray | None = None) -> float:
+    """Return the sum of all votes divided by a new group's: the number of groups or samples."""
+    votes, new = vote_weights(weight, group)
+    return float(votes.sum() / new) if new > 0 else 0.0
+
+
+def is_enough(weight: FloatArray, coverage: float, group: IntArray | None = None) -> bool:
     """Tell whether held-out samples with these weights can guarantee a coverage."""
-    return effective_size(weight) >= samples_needed(coverage) - _ROUNDING
+    return effective_size(weight, group) >= samples_needed(coverage) - _ROUNDING
 
 
-def conformal_quantile(values: FloatArray, coverage: float, weight: FloatArray) -> float:
+def conformal_quantile(
+    values: FloatArray, coverage: float, weight: FloatArray, group: IntArray | None = None
+) -> float:
     """Return a bound that a new value stays at or below with at least the given probability.
 
     With equal weights it is the ⌈(n + 1) coverage⌉-th smallest value. If the held-out values and
     the new one are exchangeable, the new one is at most this bound with probability ``coverage``
     or more, whatever their distribution. Weights say how many new samples each held-out sample
     stands for; the new sample is given the largest weight.
+
+    With groups, each of the K groups has one vote that its values share equally, and the new group
+    has one that lies at infinity: the bound is the smallest value with ``(K + 1) coverage`` votes
+    at or below it. It is hierarchical conformal prediction [1]_: if groups are exchangeable, and so
+    are the samples within each, the bound holds for a sample of a new group.
 
     Parameters
     ----------
@@ -56,11 +97,18 @@ def conformal_quantile(values: FloatArray, coverage: float, weight: FloatArray) 
         Between 0 and 1.
     weight : ndarray of shape (n_samples,)
         Sample weights, not negative.
+    group : ndarray of int of shape (n_samples,), default=None
+        Group of each sample; None means that each is a group of its own.
 
     Returns
     -------
     bound : float
-        Infinity if there are too few samples.
+        Infinity if there are too few samples or groups.
+
+    References
+    ----------
+    .. [1] Y. Lee, R. F. Barber, R. Willett, "Distribution-free inference with hierarchical data",
+       arXiv:2306.06342, 2023, theorem 1.
 
     Examples
     --------
@@ -68,21 +116,57 @@ def conformal_quantile(values: FloatArray, coverage: float, weight: FloatArray) 
     18.0
     >>> conformal_quantile(np.arange(1.0, 9.0), 0.9, np.ones(8))
     inf
+    >>> conformal_quantile(np.arange(6.0), 0.6, np.ones(6), np.array([0, 0, 1, 1, 2, 2]))
+    4.0
     """
-    if not is_enough(weight, coverage):
+    if not is_enough(weight, coverage, group):
         return float("inf")
-    if weight.min() == weight.max():
+    votes, new = vote_weights(weight, group)
+    if votes.min() == votes.max() == new:
         rank = max(1, ceil((values.size + 1) * coverage * (1 - _ROUNDING)))
         return float(np.partition(values, rank - 1)[rank - 1])
     order = np.argsort(values, kind="stable")
-    below = np.cumsum(weight[order])
-    wanted = coverage * (below[-1] + weight.max())
+    below = np.cumsum(votes[order])
+    wanted = coverage * (below[-1] + new)
     position = np.searchsorted(below, wanted * (1 - _ROUNDING))
     return float(values[order[min(int(position), values.size - 1)]])
 
 
-def check_enough(weight: FloatArray, coverage: float, remedy: str) -> None:
-    """Raise if there are too few samples to guarantee a coverage.
+def whole_votes(values: FloatArray, group: IntArray) -> FloatArray:
+    """Return one value a group from which :func:`conformal_quantile` finds a bound.
+
+    The k-th is the smallest value with k votes at or below it, so the bound is that of the groups
+    with ``(K + 1) coverage`` rounded up, which is never smaller.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_samples,)
+        Held-out values.
+    group : ndarray of int of shape (n_samples,)
+        Group of each sample.
+
+    Returns
+    -------
+    votes : ndarray of shape (n_groups,)
+        Sorted.
+
+    Examples
+    --------
+    >>> whole_votes(np.array([0.0, 0.2, 0.4, 0.6]), np.array([0, 0, 1, 1]))
+    array([0.2, 0.6])
+    """
+    votes, _ = vote_weights(np.ones(values.size), group)
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(votes[order])
+    wanted = np.arange(1, np.unique(group).size + 1)
+    position = np.searchsorted(below, wanted * (1 - _ROUNDING))
+    return values[order[np.minimum(position, values.size - 1)]]
+
+
+def check_enough(
+    weight: FloatArray, coverage: float, remedy: str, group: IntArray | None = None
+) -> None:
+    """Raise if there are too few samples, or groups, to guarantee a coverage.
 
     Parameters
     ----------
@@ -92,18 +176,24 @@ def check_enough(weight: FloatArray, coverage: float, remedy: str) -> None:
         What to guarantee.
     remedy : str
         Which parameter to change, and how, such as "raise alpha".
+    group : ndarray of int of shape (n_samples,), default=None
+        Their groups.
     """
-    if is_enough(weight, coverage):
+    if is_enough(weight, coverage, group):
         return
-    n_samples, size = int((weight > 0).sum()), effective_size(weight)
-    got = f"{n_samples}"
-    if floor(size + _ROUNDING) != n_samples:
+    counted, size = weight > 0, effective_size(weight, group)
+    n_votes = int(counted.sum()) if group is None else int(np.unique(group[counted]).size)
+    what = "sample" if group is None else "group"
+    got = f"{n_votes}"
+    if group is not None:
+        got += f" ({counted.sum()} samples)"
+    if floor(size + _ROUNDING) != n_votes:
         got += f" with unequal weights, which count as {size:.1f}"
     # Rounded down, so that the coverage named in the message is not refused as well.
     unit = 10 ** ceil(log10(size + 1) + 1)
     most = floor(size / (size + 1) * unit + _ROUNDING) / unit
     raise ValueError(
         f"A guarantee of {coverage:.6g} needs at least {samples_needed(coverage)} calibration "
-        f"sample(s), got {got}: with fewer, only the root is a safe prediction. Give more samples, "
+        f"{what}(s), got {got}: with fewer, only the root is a safe prediction. Give more {what}s, "
         f"or {remedy} (these can guarantee at most {most:.12g})."
     )

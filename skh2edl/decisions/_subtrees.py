@@ -75,6 +75,7 @@ def merge_small(
     names: list[list[Any]],
     coverage: float,
     small: str,
+    group: IntArray | None = None,
 ) -> tuple[IntArray, IntArray, list[list[Any]]]:
     """Refuse or pool the parts that have too few samples for a guarantee.
 
@@ -90,26 +91,38 @@ def merge_small(
         What to guarantee.
     small : {"raise", "pool"}
         What to do with small parts.
+    group : ndarray of int of shape (n_samples,), default=None
+        Group of each sample.
 
     Returns
     -------
     part, part_of_leaf, names
         With all small parts pooled into one, the last.
     """
-    few = [n for n in range(len(names)) if not is_enough(weight[part == n], coverage)]
+
+    def members(numbers: list[int]) -> tuple[FloatArray, IntArray | None]:
+        inside = np.isin(part, numbers)
+        return weight[inside], None if group is None else group[inside]
+
+    def enough(numbers: list[int]) -> bool:
+        own, groups = members(numbers)
+        return is_enough(own, coverage, groups)
+
+    few = [number for number in range(len(names)) if not enough([number])]
     if not few:
         return part, part_of_leaf, names
-    if small == "pool" and is_enough(weight[np.isin(part, few)], coverage):
+    if small == "pool" and enough(few):
         kept = [number for number in range(len(names)) if number not in few]
         new = np.empty(len(names) + 1, dtype=np.int64)
         new[kept], new[few], new[-1] = np.arange(len(kept)), len(kept), -1
         pooled = [label for number in few for label in names[number]]
         return new[part], new[part_of_leaf], [*(names[number] for number in kept), pooled]
-    shown = ", ".join(f"{names[n][0]!r} {effective_size(weight[part == n]):.4g}" for n in few[:5])
+    shown = ", ".join(f"{names[n][0]!r} {effective_size(*members([n])):.4g}" for n in few[:5])
+    what = "sample" if group is None else "group"
     raise ValueError(
         f"A guarantee of {coverage:.6g} for each part needs at least {samples_needed(coverage)} "
-        f"calibration sample(s) in each; {len(few)} of {len(names)} parts have fewer"
-        f"{', even together' * (small == 'pool')}: {shown}. Give more samples, lower the "
+        f"calibration {what}(s) in each; {len(few)} of {len(names)} parts have fewer"
+        f"{', even together' * (small == 'pool')}: {shown}. Give more {what}s, lower the "
         "guarantee, choose larger parts"
         f"{', or pool the small ones (pool)' * (small != 'pool')}."
     )
@@ -121,6 +134,7 @@ def part_quantiles(
     part: IntArray,
     n_parts: int,
     weight: FloatArray,
+    group: IntArray | None = None,
 ) -> FloatArray:
     """Return the conformal quantile of every column within every part.
 
@@ -136,17 +150,19 @@ def part_quantiles(
         Number of parts.
     weight : ndarray of shape (n_samples,)
         Sample weights.
+    group : ndarray of int of shape (n_samples,), default=None
+        Group of each sample. In each part, a group has one vote if it has a sample there.
 
     Returns
     -------
     bounds : ndarray of shape (n_parts, n_columns)
     """
-    return np.array(
-        [
-            [
-                conformal_quantile(column[part == number], coverage, weight[part == number])
-                for column, coverage in zip(values.T, coverages, strict=True)
-            ]
-            for number in range(n_parts)
-        ]
-    )
+    bounds = np.empty((n_parts, len(coverages)))
+    for number in range(n_parts):
+        inside = part == number
+        own = None if group is None else group[inside]
+        for column, coverage in enumerate(coverages):
+            bounds[number, column] = conformal_quantile(
+                values[inside, column], coverage, weight[inside], own
+            )
+    return bounds

@@ -14,7 +14,8 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.sklearn_tools import Interval, StrOptions
 from ._held_out import HeldOutWrapper, NodeWrapper, read_leaves
-from ._ladders import Ladder, climb, last_rung, thresholds_needed
+from ._ladders import Ladder, climb, last_rung
+from ._needed import TOLERANCE, best_outside, node_thresholds_needed
 from ._quantile import check_enough, conformal_quantile
 from ._subtrees import assign_subtrees, part_of_nodes, part_quantiles
 
@@ -56,9 +57,10 @@ class ConformalTreeClassifier(NodeWrapper):
         How to count held-out labels above the leaves. "wrong" requires the set to hold all leaves
         below the label, so that the guarantee holds whatever made labels stop early. "drop"
         leaves such samples out, which is valid only if labels stop early at random. With
-        `conditional_on`, labels above the classes are always left out.
+        `conditional_on`, labels above the classes are always left out. Where something was left
+        out, the guarantee is approximate.
     cv : int, splitter or iterable of splits, default=None
-        As in :class:`HedgedClassifier`: exact with one split, approximate with several.
+        As in :class:`HedgedClassifier`.
     taxonomy : Taxonomy, default=None
         None takes the estimator's, or makes a flat one of its classes.
     n_jobs : int, default=None
@@ -77,8 +79,10 @@ class ConformalTreeClassifier(NodeWrapper):
         The classes of each threshold.
     n_calibration_ : int
         Number of held-out samples.
+    n_calibration_groups_ : int
+        Number of their groups; without groups, of samples.
     guarantee_ : {"exact", "approximate"}
-        "approximate" after cross-validation, and with pooled classes.
+        "exact" where the bound is a theorem, as in :class:`HedgedClassifier`.
     taxonomy_ : Taxonomy
         The tree.
     classes_ : ndarray of shape (n_leaves,)
@@ -94,7 +98,9 @@ class ConformalTreeClassifier(NodeWrapper):
     -----
     The probability is over the draw of the held-out samples and a new one together. It holds for
     the sets and for the single nodes separately, and needs new samples like the held-out ones.
-    Sample weights are used as in :class:`HedgedClassifier`.
+    Groups, sample weights and the margin for batches of other sizes are those of
+    :class:`HedgedClassifier`. With `conditional_on`, a group has one vote in each class of which
+    it has a sample.
 
     References
     ----------
@@ -175,22 +181,25 @@ class ConformalTreeClassifier(NodeWrapper):
         self._validate_params()
         held = self._fit_held_out(X, y, sample_weight, groups, read_leaves, self.partial_labels)
         tree, coverage = self.taxonomy_, 1 - float(self.alpha)
-        scores = leaf_scores(held.predictions, self.nonconformity, tree)
+        scores = largest_scores(held.predictions, self.nonconformity)
         # For a label above the leaves, even the leaf that fits worst has to be in the set.
         worst = _largest_below(scores, held.truth, tree)
+        worst[is_surely_top(held.predictions, held.truth, tree)] = 0
         part_of_leaf, names = assign_subtrees(self.conditional_on, tree)
         part = part_of_nodes(held.truth, part_of_leaf, tree)
+        self._check_parts(part)
         self.__dict__.pop("node_threshold_", None)  # of an earlier fit
         if self.conditional_on is None:
-            check_enough(held.weight, coverage, "raise alpha")
-            ladder = outside_ladder(held.predictions, scores, tree)
-            needed = thresholds_needed(ladder, held.truth, tree)
-            self.node_threshold_ = conformal_quantile(needed, coverage, held.weight)
+            check_enough(held.weight, coverage, "raise alpha", held.group)
+            needed = node_thresholds_needed(held.predictions, scores, held.truth, tree)
+            self.node_threshold_ = conformal_quantile(needed, coverage, held.weight, held.group)
         elif self.small_classes != "include":
             part, part_of_leaf, names = self._merge_small(
-                part, held.weight, part_of_leaf, names, coverage, self.small_classes
+                part, held, part_of_leaf, names, coverage, self.small_classes
             )
-        quantiles = part_quantiles(worst[:, None], [coverage], part, len(names), held.weight)[:, 0]
+        quantiles = part_quantiles(
+            worst[:, None], [coverage], part, len(names), held.weight, held.group
+        )[:, 0]
         self._part_of_leaf, self._thresholds = part_of_leaf, quantiles
         self.conditional_classes_ = names
         self.threshold_ = float(quantiles[0]) if self.conditional_on is None else quantiles
@@ -278,6 +287,49 @@ def leaf_scores(leaves: FloatArray, nonconformity: str, tree: Taxonomy) -> Float
     return scores
 
 
+def largest_scores(leaves: FloatArray, nonconformity: str) -> FloatArray:
+    """Return the largest score that each leaf may have beside a likelier one.
+
+    Parameters
+    ----------
+    leaves : ndarray of shape (n_samples, n_leaves)
+        Probabilities in tree order, of which any sum may move by `TOLERANCE`.
+    nonconformity : {"probability", "cumulative"}
+        As in :func:`leaf_scores`.
+
+    Examples
+    --------
+    >>> largest_scores(np.array([[0.25, 0.5, 0.25]]), "cumulative").round(3)
+    array([[1. , 0.5, 1. ]])
+    """
+    if nonconformity == "probability":
+        return 1 - leaves + TOLERANCE
+    scores = np.empty_like(leaves)
+    for row, own in enumerate(leaves):
+        ordered = np.sort(own)
+        # All leaves that may be at least as likely.
+        first = np.searchsorted(ordered, own - 2 * TOLERANCE)
+        scores[row] = np.cumsum(ordered[::-1])[::-1][first] + TOLERANCE
+    return scores
+
+
+def is_surely_top(leaves: FloatArray, truth: IntArray, tree: Taxonomy) -> BoolArray:
+    """Tell which true nodes are leaves that no other leaf comes near.
+
+    Parameters
+    ----------
+    leaves : ndarray of shape (n_samples, n_leaves)
+        Probabilities in tree order.
+    truth : ndarray of int of shape (n_samples,)
+        True nodes.
+    tree : Taxonomy
+        The tree.
+    """
+    near = leaves >= leaves.max(axis=1, keepdims=True) - 2 * TOLERANCE
+    is_top = leaves.argmax(axis=1) == tree.leaf_start[truth]
+    return np.asarray((near.sum(axis=1) == 1) & is_top & (tree.n_children[truth] == 0))
+
+
 def outside_ladder(leaves: FloatArray, scores: FloatArray, tree: Taxonomy) -> Ladder:
     """Return the path to the likeliest leaf; a node scores as the best-fitting leaf outside it.
 
@@ -298,13 +350,7 @@ def outside_ladder(leaves: FloatArray, scores: FloatArray, tree: Taxonomy) -> La
     array([[inf, 0.8, 0.7]])
     """
     nodes = climb(leaves, tree).nodes
-    none = np.full((len(leaves), 1), np.inf)
-    before = np.concatenate([none, np.minimum.accumulate(scores, axis=1)], axis=1)
-    after = np.minimum.accumulate(np.concatenate([scores, none], axis=1)[:, ::-1], axis=1)[:, ::-1]
-    outside = np.minimum(
-        np.take_along_axis(before, tree.leaf_start[nodes], axis=1),
-        np.take_along_axis(after, tree.leaf_stop[nodes], axis=1),
-    )
+    outside = np.take_along_axis(best_outside(scores, tree), nodes, axis=1)
     return Ladder(nodes, outside)
 
 

@@ -11,7 +11,7 @@ from sklearn.utils import indexable
 from sklearn.utils.validation import check_is_fitted
 
 from ..estimators.targets import check_labels
-from ..estimators.wrapping import fit_on
+from ..estimators.wrapping import fit_arguments, fit_on
 from ..metrics.inputs import check_weight, label_nodes, mean_or_nan
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
@@ -145,7 +145,8 @@ class MinimumCostClassifier(DecisionWrapper):
         """
         self._validate_params()
         X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
-        self.estimator_ = fit_on(self.estimator, X, y, sample_weight, groups)
+        arguments = fit_arguments(self, sample_weight, groups)
+        self.estimator_ = fit_on(self.estimator, X, y, arguments)
         self._take_over(self.estimator_, self.taxonomy)
         tree = self.taxonomy_
         if self.answers == "leaves":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -15,20 +16,23 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.optional import import_optional
 from ..utils.sklearn_tools import Interval, StrOptions
-from ._held_out import HeldOutWrapper, NodeWrapper, read_leaves
+from ._held_out import HeldOut, HeldOutWrapper, NodeWrapper, read_leaves
 from ._ladders import (
     Ladder,
     information_of_nodes,
     last_rung,
     make_ladder,
-    thresholds_by_rung,
-    thresholds_needed,
 )
+from ._needed import TOLERANCE, thresholds_needed
 from ._opinions import opinion_method
 from ._quantile import check_enough
 from ._subtrees import assign_subtrees, part_of_nodes, part_quantiles
 
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+# Warn if labels above the leaves make a twentieth more of the predictions the root.
+_MANY = 0.05
 
 
 class HedgedClassifier(NodeWrapper):
@@ -45,7 +49,7 @@ class HedgedClassifier(NodeWrapper):
     estimator : classifier
         One of this package, or any other of scikit-learn with `predict_proba`. A
         :class:`~sklearn.frozen.FrozenEstimator` is used as fitted, and all data given to `fit` are
-        held-out data: the guarantee is exact. Any other is cloned and fitted as `cv` says.
+        held-out data. Any other is cloned and fitted as `cv` says.
     target_accuracy : float or dict, default=0.95
         Guaranteed fraction of right predictions. A dict such as
         ``{"family": 0.99, "species": 0.9}`` gives each level its own threshold and guarantee: the
@@ -76,13 +80,15 @@ class HedgedClassifier(NodeWrapper):
         the labels stop early, but predictions are less deep. "drop" uses only held-out samples
         labelled with a leaf, which is valid only if labels stop early at random and not because
         those samples are harder. Samples labelled with the root count as unlabelled and are
-        always dropped; with ``subtrees_of="truth"`` so are labels above the subtrees.
+        always dropped; with ``subtrees_of="truth"`` so are labels above the subtrees. Where
+        something was dropped, the guarantee is approximate.
     cv : int, splitter or iterable of splits, default=None
         How to hold out samples if the estimator is not frozen. A single split, such as
-        ``ShuffleSplit(1)``, fits the estimator on its first part and holds out the second; the
-        guarantee is exact. With several splits, held-out predictions come from
+        ``ShuffleSplit(1)`` or with groups ``GroupShuffleSplit(1)``, fits the estimator on its
+        first part and holds out the second. With several splits, held-out predictions come from
         cross-validation and the final estimator is fitted on all samples; see Notes. None means
-        stratified five-fold cross-validation.
+        stratified five-fold cross-validation that keeps groups together. A split with a group
+        on both sides is refused.
     taxonomy : Taxonomy, default=None
         None takes the estimator's, or makes a flat one of its classes. The classes of an
         estimator without a tree may be any nodes.
@@ -101,8 +107,10 @@ class HedgedClassifier(NodeWrapper):
         The subtrees of each threshold; the last may be ``["(elsewhere)"]``.
     n_calibration_ : int
         Number of held-out samples.
+    n_calibration_groups_ : int
+        Number of their groups; without groups, of samples.
     guarantee_ : {"exact", "approximate"}
-        "approximate" after cross-validation, see Notes, and with pooled subtrees.
+        "exact" where the bound is a theorem, see Notes.
     taxonomy_ : Taxonomy
         The tree.
     classes_ : ndarray of shape (n_leaves,)
@@ -123,6 +131,24 @@ class HedgedClassifier(NodeWrapper):
     ``sqrt(target (1 - target) / n)``. It does not hold for data unlike the held-out samples: other
     cameras, other places, classes that are not in the tree.
 
+    *Exact* means that the bound is a theorem for any classifier and any number of samples, if
+    held-out and new samples, or with `groups` their groups, are exchangeable. The guarantee is
+    "approximate" after cross-validation or a stratified split, where held-out samples were dropped
+    because of their labels, with unequal sample weights, with pooled subtrees, and where the
+    subtree of a held-out sample's prediction is a tie.
+
+    *Groups.* Several photographs of one subject are not several samples. Given groups, each of K
+    subjects has one vote, which its photographs share equally. The threshold is the smallest with
+    ``(K + 1) target`` votes at or below it: hierarchical conformal prediction, with a bound that
+    holds for a photograph of a new subject if subjects are exchangeable and so are the photographs
+    of each [4]_. Every subject counts the same, however often it is photographed. With K subjects,
+    at most ``K / (K + 1)`` can be guaranteed.
+
+    *Rounding.* The probabilities of a network in single precision depend on the size of the batch.
+    Thresholds leave a margin: a held-out sample counts as right only if it stays right when the
+    probability of any set of leaves moves by 1e-5, ten times what batches change. So a sample is
+    served alone with the guarantee of a batch.
+
     *Cross-validation.* The thresholds come from other fits than the final one, so no bound holds
     for every estimator. It works well if leaving out a part of the data changes the estimator
     little. With few samples and little regularisation, the final estimator may be more confident
@@ -141,6 +167,8 @@ class HedgedClassifier(NodeWrapper):
     .. [3] J. Deng, J. Krause, A. Berg, L. Fei-Fei, "Hedging your bets: optimizing
        accuracy-specificity trade-offs in large scale visual recognition", CVPR 2012. There λ is
        found by bisection, without a bound for finite samples; here by the quantile.
+    .. [4] Y. Lee, R. F. Barber, R. Willett, "Distribution-free inference with hierarchical data",
+       arXiv:2306.06342, 2023, theorem 1.
 
     Examples
     --------
@@ -207,10 +235,9 @@ class HedgedClassifier(NodeWrapper):
         sample_weight : array-like of shape (n_samples,), default=None
             Sample weights, in training and in calibration.
         groups : array-like of shape (n_samples,), default=None
-            Groups such as patients, for a `cv` that keeps them together; also passed to the
-            estimator's own fit if that takes groups. Several samples of one subject are not
-            exchangeable with a sample of a new subject: hold out one sample of each subject, or
-            take the guarantee as approximate.
+            Groups such as patients. Splits keep them together, each has one vote in the
+            calibration, and the guarantee holds for a sample of a new group; see Notes. Also
+            passed to the estimator's own fit if that takes groups.
 
         Returns
         -------
@@ -220,32 +247,71 @@ class HedgedClassifier(NodeWrapper):
         held = self._fit_held_out(X, y, sample_weight, groups, read_leaves, self.partial_labels)
         tree = self.taxonomy_
         targets = self._targets(tree)
-        ladder = make_ladder(self.rule, held.predictions, tree)
-        if isinstance(self.target_accuracy, Mapping):
-            needed = thresholds_by_rung(ladder, held.truth, tree)[:, 1:]
-        else:
-            needed = thresholds_needed(ladder, held.truth, tree)[:, None]
+        by_level = isinstance(self.target_accuracy, Mapping)
+        needed = thresholds_needed(self.rule, held.predictions, held.truth, tree, by_level)
+        needed = needed.reshape(len(needed), -1)
 
         part_of_leaf, names = assign_subtrees(self.subtrees, tree)
         if self.subtrees_of == "truth":
             part = part_of_nodes(held.truth, part_of_leaf, tree)
+            self._check_parts(part)
         else:
             part = part_of_leaf[top_leaves(held.predictions, tree)]
+            self._check_ties(held.predictions, part_of_leaf, len(names))
         if self.subtrees is None:
-            check_enough(held.weight, max(targets), "lower target_accuracy")
+            check_enough(held.weight, max(targets), "lower target_accuracy", held.group)
         else:
             part, part_of_leaf, names = self._merge_small(
-                part, held.weight, part_of_leaf, names, max(targets), self.small_subtrees
+                part, held, part_of_leaf, names, max(targets), self.small_subtrees
             )
-        thresholds = part_quantiles(needed, targets, part, len(names), held.weight)
-        if self.subtrees_of == "truth":
-            thresholds[:] = thresholds.max(axis=0)
         self.subtrees_ = names
+        thresholds = self._quantiles(needed, targets, part, held)
         self._part_of_leaf, self._thresholds = part_of_leaf, thresholds
         shown = thresholds if isinstance(self.target_accuracy, Mapping) else thresholds[:, 0]
         shown = shown[0] if self.subtrees is None else shown
         self.threshold_: float | FloatArray = shown if np.ndim(shown) else float(shown)
+        is_leaf = tree.n_children[held.truth] == 0
+        if not is_leaf.all():
+            of_leaves = self._quantiles(needed, targets, np.where(is_leaf, part, -1), held)
+            self._warn_of_root(held, is_leaf, of_leaves)
         return self
+
+    def _quantiles(
+        self, needed: FloatArray, targets: list[float], part: IntArray, held: HeldOut
+    ) -> FloatArray:
+        """Return the thresholds of each subtree; samples of part -1 do not count."""
+        thresholds = part_quantiles(
+            needed, targets, part, len(self.subtrees_), held.weight, held.group
+        )
+        if self.subtrees_of == "truth":
+            thresholds[:] = thresholds.max(axis=0)
+        return thresholds
+
+    def _warn_of_root(self, held: HeldOut, is_leaf: BoolArray, of_leaves: FloatArray) -> None:
+        """Warn if labels above the leaves make many predictions the root."""
+        tree = self.taxonomy_
+        at_root = []
+        for thresholds in (self._thresholds, of_leaves):
+            ladder, rung, _ = self._choose(held.predictions, thresholds)
+            nodes = ladder.nodes[np.arange(len(rung)), rung]
+            at_root.append(np.average(tree.last_decision[nodes] < 0, weights=held.weight))
+        if at_root[0] > at_root[1] + _MANY:
+            warnings.warn(
+                f"{np.sum(~is_leaf)} of {is_leaf.size} held-out labels end above the leaves. A "
+                "prediction below such a label counts as wrong, so "
+                f"{100 * at_root[0]:.0f} % of the held-out predictions are the root; without "
+                f"these labels it would be {100 * at_root[1]:.0f} %. Hold out samples labelled "
+                "with leaves, or set partial_labels='drop' if labels end early at random.",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    def _check_ties(self, leaves: FloatArray, part_of_leaf: IntArray, n_parts: int) -> None:
+        """Take note of samples that may be of another subtree in another batch."""
+        near = leaves >= leaves.max(axis=1, keepdims=True) - 2 * TOLERANCE
+        n_near = sum(near[:, part_of_leaf == part].any(axis=1) for part in range(n_parts))
+        if np.any(n_near > 1):
+            self.guarantee_ = "approximate"
 
     def _targets(self, tree: Taxonomy) -> list[float]:
         """Return the target, or the target of each level below the root."""
@@ -278,12 +344,19 @@ class HedgedClassifier(NodeWrapper):
         check_is_fitted(self, "threshold_")
         tree = self.taxonomy_
         leaves = read_leaves(self.estimator_, X, tree)
+        return *self._choose(leaves, self._thresholds), leaves
+
+    def _choose(
+        self, leaves: FloatArray, part_thresholds: FloatArray
+    ) -> tuple[Ladder, IntArray, FloatArray]:
+        """Return ladders, the predicted rungs, and thresholds of all rungs."""
+        tree = self.taxonomy_
         ladder = make_ladder(self.rule, leaves, tree)
-        own = self._thresholds[self._part_of_leaf[top_leaves(leaves, tree)]]
+        own = part_thresholds[self._part_of_leaf[top_leaves(leaves, tree)]]
         if isinstance(self.target_accuracy, Mapping):
             own = _thresholds_of_rungs(own, ladder.nodes, tree)
         thresholds = np.broadcast_to(own, ladder.scores.shape)
-        return ladder, last_rung(ladder, thresholds), thresholds, leaves
+        return ladder, last_rung(ladder, thresholds), thresholds
 
     def _predict_nodes(self, X: Any) -> IntArray:
         ladder, rung, _, _ = self._decide(X)

@@ -15,6 +15,7 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.sklearn_tools import Interval, StrOptions
 from ._held_out import HeldOutWrapper, label_array, read_leaves
+from ._needed import TOLERANCE
 from ._opinions import opinion_method, opinion_of
 from ._quantile import check_enough, conformal_quantile
 
@@ -54,7 +55,7 @@ class NoveltyDetector(HeldOutWrapper):
 
         "auto" takes "nonspecificity" if the estimator has opinions, otherwise "probability".
     cv : int, splitter or iterable of splits, default=None
-        As in :class:`HedgedClassifier`: exact with one split, approximate with several.
+        As in :class:`HedgedClassifier`.
     taxonomy : Taxonomy, default=None
         None takes the estimator's, or makes a flat one of its classes.
     n_jobs : int, default=None
@@ -70,8 +71,10 @@ class NoveltyDetector(HeldOutWrapper):
         Samples with a larger score are called novel.
     n_calibration_ : int
         Number of held-out samples.
+    n_calibration_groups_ : int
+        Number of their groups; without groups, of samples.
     guarantee_ : {"exact", "approximate"}
-        "approximate" after cross-validation.
+        "exact" where the bound is a theorem, as in :class:`HedgedClassifier`.
     taxonomy_ : Taxonomy
         The tree of known classes.
     classes_ : ndarray of shape (n_leaves,)
@@ -83,8 +86,10 @@ class NoveltyDetector(HeldOutWrapper):
     Notes
     -----
     Labels of held-out samples are used only to drop those labelled with the root, which may be of
-    unknown classes. Vacuity is the fraction of belief that was not committed; it does not measure
-    missing data, and a classifier may be confident about a class it has never seen.
+    unknown classes. Groups, sample weights and the margin for batches of other sizes are those of
+    :class:`HedgedClassifier`; the scores of a function may move by 2e-5 of their size, and by 2e-5
+    if they are below 1. Vacuity is the fraction of belief that was not committed; it does not
+    measure missing data, and a classifier may be confident about a class it has never seen.
 
     Examples
     --------
@@ -149,9 +154,21 @@ class NoveltyDetector(HeldOutWrapper):
         self.measure_ = self._choose_measure()
         held = self._fit_held_out(X, y, sample_weight, groups, self._novelty, "wrong")
         coverage = 1 - float(self.false_alarm_rate)
-        check_enough(held.weight, coverage, "raise false_alarm_rate")
-        self.threshold_ = conformal_quantile(held.predictions, coverage, held.weight)
+        check_enough(held.weight, coverage, "raise false_alarm_rate", held.group)
+        largest = held.predictions + self._tolerance(held.predictions)
+        self.threshold_ = conformal_quantile(largest, coverage, held.weight, held.group)
         return self
+
+    def _tolerance(self, scores: FloatArray) -> FloatArray | float:
+        """Return how far scores may move with the size of the batch."""
+        if callable(self.measure_):
+            return 2 * TOLERANCE * np.maximum(1, np.abs(scores))
+        if self.measure_ == "entropy":
+            # Audenaert's bound: probabilities at this distance in total variation.
+            rest = (1 - TOLERANCE) * np.log1p(-TOLERANCE)
+            spread = np.log(max(self.taxonomy_.n_leaves - 1, 1))
+            return float(TOLERANCE * (spread - np.log(TOLERANCE)) - rest)
+        return TOLERANCE
 
     def _choose_measure(self) -> str | Callable[[Any, Any], Any]:
         has_opinions = opinion_method(self.estimator) is not None

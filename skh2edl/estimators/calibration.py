@@ -8,20 +8,27 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from joblib import Parallel, delayed
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import check_cv
 from sklearn.utils import indexable
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
 from ..utils.sklearn_tools import HasMethods, StrOptions, safe_indexing
+from .splits import held_out_splits
 from .targets import check_labels, check_something_to_learn, check_weight
-from .wrapping import TreeWrapper, fit_on, has_opinions, leaf_log_probability, read_opinion
+from .wrapping import (
+    TreeWrapper,
+    fit_arguments,
+    fit_on,
+    has_opinions,
+    leaf_log_probability,
+    read_opinion,
+)
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -54,7 +61,8 @@ class CalibratedTreeClassifier(TreeWrapper):
     cv : int, splitter or iterable of splits, default=None
         Where held-out predictions come from unless the estimator is frozen: it is fitted on all
         but each part in turn, and for use on everything. None means five parts with labels in
-        equal shares.
+        equal proportions; given groups, each group is in one part. Splits with a group on both
+        sides are refused.
     taxonomy : Taxonomy, default=None
         None takes the estimator's, or makes a flat one of its classes. Classes of an estimator
         that knows no tree may be any nodes.
@@ -143,8 +151,8 @@ class CalibratedTreeClassifier(TreeWrapper):
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples, in training and in calibration.
         groups : array-like of shape (n_samples,), default=None
-            Such as patients, for a `cv` that keeps them together; also given to the estimator's
-            own fit if that takes groups.
+            Such as patients, kept together in the splits; also given to the estimator's own fit
+            if that takes groups.
 
         Returns
         -------
@@ -153,7 +161,8 @@ class CalibratedTreeClassifier(TreeWrapper):
         self._validate_params()
         self.method_ = self._choose_method()
         X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
-        self.estimator_ = fit_on(self.estimator, X, y, sample_weight, groups)
+        arguments = fit_arguments(self, sample_weight, groups, calibrates=True)
+        self.estimator_ = fit_on(self.estimator, X, y, arguments)
         self._take_over(self.estimator_, self.taxonomy)
 
         labels = check_labels(y, len(y))
@@ -161,7 +170,7 @@ class CalibratedTreeClassifier(TreeWrapper):
         weight = check_weight(sample_weight, None, labels)
         weight = np.where(self.taxonomy_.last_decision[nodes] < 0, 0.0, weight)
         check_something_to_learn(weight)
-        parts = self._held_out(X, y, nodes, sample_weight, groups)
+        parts = self._held_out(X, y, nodes, arguments, groups)
         if self.method_ == "evidence":
             self.evidence_scale_ = fit_evidence_scale(
                 [(opinion, nodes[rows], weight[rows]) for rows, opinion in parts], self.per_depth
@@ -192,18 +201,17 @@ class CalibratedTreeClassifier(TreeWrapper):
         return method
 
     def _held_out(
-        self, X: Any, y: Any, nodes: IntArray, sample_weight: Any, groups: Any
+        self, X: Any, y: Any, nodes: IntArray, arguments: dict[str, Any], groups: Any
     ) -> list[tuple[IntArray, Any]]:
         """Return rows and what an estimator that did not see them says of each."""
         if isinstance(self.estimator, FrozenEstimator):
             return [(np.arange(len(nodes)), self._read(self.estimator_, X))]
-        # Labels may be tuples, which scikit-learn cannot stratify; nodes say the same.
-        splits = list(check_cv(self.cv, nodes, classifier=True).split(X, nodes, groups))
+        splits = held_out_splits(self.cv, X, nodes, groups)
         fitted = Parallel(n_jobs=self.n_jobs)(
-            delayed(fit_on)(self.estimator, X, y, sample_weight, groups, rows) for rows, _ in splits
+            delayed(fit_on)(self.estimator, X, y, arguments, rows) for rows, _ in splits
         )
         return [
-            (np.asarray(held), self._read(estimator, safe_indexing(X, held)))
+            (held, self._read(estimator, safe_indexing(X, held)))
             for estimator, (_, held) in zip(fitted, splits, strict=True)
         ]
 

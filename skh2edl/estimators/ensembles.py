@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.utils import check_random_state, indexable
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from ..opinions.hyper_opinion import HyperOpinion
@@ -130,8 +130,9 @@ class TreeEnsembleClassifier(TreeWrapper):
             )
         X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_estimators)
+        arguments = fit_arguments(self, sample_weight, groups)
         self.estimators_ = Parallel(n_jobs=self.n_jobs)(
-            delayed(_fit_member)(self.estimator, seed, X, y, sample_weight, groups, self.bootstrap)
+            delayed(_fit_member)(self.estimator, seed, X, y, arguments, self.bootstrap)
             for seed in seeds.tolist()
         )
         self._take_over(self.estimators_[0], self.taxonomy)
@@ -176,8 +177,7 @@ def _fit_member(
     seed: int,
     X: Any,
     y: Any,
-    sample_weight: Any,
-    groups: Any,
+    arguments: dict[str, Any],
     bootstrap: bool,
 ) -> Any:
     """Fit a clone whose every random state comes from the seed."""
@@ -194,8 +194,6 @@ def _fit_member(
     if bootstrap:
         n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
         rows = random.randint(n_samples, size=n_samples)
-        X, y, sample_weight, groups = (
-            None if values is None else safe_indexing(values, rows)
-            for values in (X, y, sample_weight, groups)
-        )
-    return member.fit(X, y, **fit_arguments(member, sample_weight, groups))
+        X, y = safe_indexing(X, rows), safe_indexing(y, rows)
+        arguments = {name: safe_indexing(values, rows) for name, values in arguments.items()}
+    return member.fit(X, y, **arguments)

@@ -56,7 +56,8 @@ def resolve_taxonomy(
     given : Taxonomy or None
         The classifier's parameter.
     labels : ndarray of shape (n_samples,)
-        The labels, which make a flat taxonomy where there is no other.
+        The labels, which make a flat taxonomy where there is no other. The root of integers is
+        -1, or the integer below the smallest.
     known : Taxonomy, default=None
         That of the fit which this one goes on from.
     """
@@ -76,7 +77,9 @@ def resolve_taxonomy(
             f"y holds one class, {classes.tolist()[0]!r}, but a classifier needs at least two "
             "classes. Give samples of another class, or a taxonomy that names it."
         )
-    return Taxonomy.flat(classes.tolist())
+    # Numbers get a number as root, so that hedged predictions are of one kind.
+    root = min(-1, int(classes.min()) - 1) if classes.dtype.kind in "iu" else None
+    return Taxonomy.flat(classes.tolist(), root_name=root)
 
 
 def check_weight(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.validation import has_fit_parameter
 
 from ..metrics.inputs import leaf_probabilities
@@ -101,52 +105,66 @@ def read_opinion(fitted: Any, X: Any, taxonomy: Taxonomy) -> HyperOpinion:
     return opinion
 
 
-def fit_arguments(estimator: Any, sample_weight: Any, groups: Any) -> dict[str, Any]:
-    """Return what an estimator's fit takes beside X and y, of what there is.
+def fit_arguments(
+    wrapper: TreeWrapper, sample_weight: Any, groups: Any, calibrates: bool = False
+) -> dict[str, Any]:
+    """Return what the fit of a wrapped estimator takes beside X and y, of what there is.
+
+    With scikit-learn's metadata routing, it is what the estimator requests (`set_fit_request`);
+    without, what its fit has as parameters.
 
     Parameters
     ----------
-    estimator : classifier
-        The one to fit.
+    wrapper : TreeWrapper
+        The wrapper, with its estimator.
     sample_weight, groups : array-like of shape (n_samples,) or None
         None is not passed on.
+    calibrates : bool, default=False
+        Whether the wrapper uses the weights itself: it warns if the estimator takes none, as
+        scikit-learn's CalibratedClassifierCV does. Otherwise that is an error.
     """
+    estimator = wrapper.estimator
+    given = {"sample_weight": sample_weight, "groups": groups}
+    given = {name: value for name, value in given.items() if value is not None}
+    if isinstance(estimator, FrozenEstimator):
+        return {}
+    if get_config()["enable_metadata_routing"]:
+        return dict(process_routing(wrapper, "fit", **given).estimator.fit)
     if sample_weight is not None and not has_fit_parameter(estimator, "sample_weight"):
-        raise ValueError(
-            f"sample_weight was given, but {type(estimator).__name__}.fit takes none. "
-            "Leave it out, or wrap an estimator that does."
+        name = type(estimator).__name__
+        if not calibrates:
+            raise ValueError(
+                f"sample_weight was given, but {name}.fit takes none. Leave it out, or wrap an "
+                "estimator that does."
+            )
+        warnings.warn(
+            f"sample_weight is used to calibrate and not to train, because {name}.fit takes none. "
+            "If a step of it does, enable scikit-learn's metadata routing and call "
+            "set_fit_request(sample_weight=True) on that step.",
+            UserWarning,
+            stacklevel=4,
         )
-    arguments = {"sample_weight": sample_weight, "groups": groups}
-    return {
-        name: value
-        for name, value in arguments.items()
-        if value is not None and has_fit_parameter(estimator, name)
-    }
+    return {name: value for name, value in given.items() if has_fit_parameter(estimator, name)}
 
 
-def fit_on(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, groups: Any, rows: Any = None
-) -> Any:
+def fit_on(estimator: Any, X: Any, y: Any, arguments: Mapping[str, Any], rows: Any = None) -> Any:
     """Fit a clone on some rows; None means all. What is frozen stays as it is.
 
     Parameters
     ----------
     estimator : classifier
         The one to clone.
-    X, y, sample_weight, groups
+    X, y
         As in a fit.
+    arguments : mapping of str to array-like
+        From :func:`fit_arguments`.
     rows : ndarray of int, default=None
         The rows.
     """
     if rows is not None:
-        X, y, sample_weight, groups = (
-            None if values is None else safe_indexing(values, rows)
-            for values in (X, y, sample_weight, groups)
-        )
-    own = clone(estimator)
-    if isinstance(estimator, FrozenEstimator):
-        return own.fit(X, y)
-    return own.fit(X, y, **fit_arguments(own, sample_weight, groups))
+        X, y = safe_indexing(X, rows), safe_indexing(y, rows)
+        arguments = {name: safe_indexing(values, rows) for name, values in arguments.items()}
+    return clone(estimator).fit(X, y, **arguments)
 
 
 def has_opinions(estimator: Any) -> bool:
@@ -166,6 +184,17 @@ class TreeWrapper(MetaEstimatorMixin, TreeAnswers, ClassifierMixin, BaseEstimato
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(fitted, name):
                 setattr(self, name, getattr(fitted, name))
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return how metadata reach the estimator, as scikit-learn's meta-estimators do.
+
+        Returns
+        -------
+        routing : MetadataRouter
+        """
+        fit_to_fit = MethodMapping().add(caller="fit", callee="fit")
+        router = MetadataRouter(owner=self).add_self_request(self)
+        return router.add(estimator=self.estimator, method_mapping=fit_to_fit)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

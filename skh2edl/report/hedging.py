@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..decisions._ladders import last_rung, make_ladder, thresholds_needed
-from ..decisions._quantile import conformal_quantile
+from ..decisions._ladders import last_rung, make_ladder
+from ..decisions._needed import thresholds_needed
+from ..decisions._quantile import conformal_quantile, whole_votes
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from .predictions import FloatArray, unlabelled
@@ -13,8 +14,10 @@ from .predictions import FloatArray, unlabelled
 TARGETS = (0.9, 0.95, 0.99)
 
 
-def needed_thresholds(leaf_probability: FloatArray, truth: IntArray, tree: Taxonomy) -> FloatArray:
-    """Return the threshold that each held-out image would have needed, sorted.
+def needed_thresholds(
+    leaf_probability: FloatArray, truth: IntArray, tree: Taxonomy, group: IntArray | None = None
+) -> FloatArray:
+    """Return the threshold that each held-out image, or subject, would have needed, sorted.
 
     A hedge at any target accuracy needs to know nothing else about the held-out images.
 
@@ -27,6 +30,9 @@ def needed_thresholds(leaf_probability: FloatArray, truth: IntArray, tree: Taxon
         as wrong, as by default in :class:`HedgedClassifier`. The root's label does not count.
     tree : Taxonomy
         The tree.
+    group : ndarray of int of shape (n_samples,), default=None
+        Subject of each image. Each subject has one vote, which its images share: the result has
+        one number for each subject.
 
     Examples
     --------
@@ -39,8 +45,8 @@ def needed_thresholds(leaf_probability: FloatArray, truth: IntArray, tree: Taxon
     counted = ~unlabelled(ends, tree)
     if not counted.any():
         return np.empty(0)
-    ladder = make_ladder("climb", leaf_probability[counted], tree)
-    return np.sort(thresholds_needed(ladder, ends[counted], tree))
+    needed = thresholds_needed("climb", leaf_probability[counted], ends[counted], tree)
+    return np.sort(needed) if group is None else whole_votes(needed, group[counted])
 
 
 def threshold_for(needed: FloatArray, target: float) -> float:

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from cli_cases import animals, invoke, make_photos, make_zoo, write_table
+from cli_cases import FEATURES, animals, invoke, make_photos, make_zoo, write_table
 
 from skh2edl import load_model
 from skh2edl.estimators.model_card import read_card
@@ -43,6 +43,58 @@ def test_calibrate_sets_the_hedge_from_images_that_are_new_to_the_model(model, t
     assert after.needed.size in (100, 101)
     assert after.notes["hedge set on"] == f"{after.needed.size} images of more"
     assert (load_model(model).network_.head.linear.weight == weights).all()
+
+
+def test_calibrate_gives_every_subject_one_vote(model, tmp_path):
+    rows = [[*row, f"animal {index // 5}"] for index, row in enumerate(animals(200, seed=5))]
+    # One photograph of an animal was in the fit: the whole animal is known.
+    write_table(tmp_path / "all.csv", animals(300))
+    trained = set(read_card(model).trained_on.tolist())
+    from skh2edl.cli.calibrate import content_hashes_of
+    from skh2edl.cli.data import Columns, read_labelled
+
+    columns = Columns(labels=("kind", "species"), features=("size", "speed", "ears"))
+    hashes = content_hashes_of(read_labelled(tmp_path / "all.csv", columns))
+    known = next(i for i, value in enumerate(hashes.tolist()) if value in trained)
+    rows[0] = [*animals(300)[known], "animal 0"]
+    names = ("size", "speed", "ears", "kind", "species", "animal")
+    write_table(tmp_path / "more.csv", rows, names)
+    result = invoke("calibrate", model, tmp_path / "more.csv", "--group-column", "animal")
+    assert result.exit_code == 0, result.output
+    assert "5 of 200 samples are of subjects that trained the model" in result.stderr
+    card = read_card(model)
+    assert card.needed.size == 39
+    assert card.notes["hedge set on"] == "39 subjects (195 images) of more"
+    assert "Hedge, set on 39 subjects" in result.stderr
+
+    # The same thresholds as a hedged classifier's, with whole votes: 0.95 of 40 is the 38th.
+    from sklearn.frozen import FrozenEstimator
+
+    from skh2edl import HedgedClassifier
+    from skh2edl.report.hedging import threshold_for
+
+    held = read_labelled(tmp_path / "more.csv", Columns(**{**vars(columns), "group": "animal"}))
+    held = held.select(held.groups != "animal 0")
+    hedged = HedgedClassifier(FrozenEstimator(load_model(model)), 0.95)
+    hedged.fit(held.X, held.labels, groups=held.groups)
+    assert threshold_for(card.needed, 0.95) == pytest.approx(hedged.threshold_, abs=1e-6)
+
+
+def test_calibrate_takes_the_subjects_of_the_fit(tmp_path):
+    names = ("size", "speed", "ears", "kind", "species", "animal")
+    rows = [[*row, f"{index // 4}"] for index, row in enumerate(animals(120))]
+    write_table(tmp_path / "t.csv", rows, names)
+    out = tmp_path / "m.safetensors"
+    fit = ("fit", tmp_path / "t.csv", *FEATURES, "--group-column", "animal", "-o", out)
+    assert invoke(*fit).exit_code == 0
+    more = [[*row, f"{index // 2}"] for index, row in enumerate(animals(60, seed=3))]
+    write_table(tmp_path / "more.csv", more, names)
+    assert invoke("calibrate", out, tmp_path / "more.csv").exit_code == 0
+    assert read_card(out).notes["hedge set on"] == "30 subjects (60 images) of more"
+    write_table(tmp_path / "other.csv", animals(60, seed=4))
+    result = invoke("calibrate", out, tmp_path / "other.csv")
+    assert "fitted with subjects, of column 'animal', which" in result.stderr
+    assert read_card(out).notes["hedge set on"] == "60 images of other"
 
 
 def test_calibrate_refuses_what_the_model_was_trained_on(zoo, tmp_path):

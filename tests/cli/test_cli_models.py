@@ -120,6 +120,47 @@ def test_images_of_one_subject_stay_in_one_part(tmp_path):
     train, held, n_test = divide(data, 0.2, 0.2)
     assert not set(train.groups) & set(held.groups)
     assert n_test % 5 == 0
+    # One without a subject is its own.
+    write_table(tmp_path / "t.csv", [[*row[:-1], ""] for row in rows[:3]] + rows[3:9], names)
+    groups = read_labelled(tmp_path / "t.csv", columns).groups
+    assert len(set(groups.tolist())) == 3 + 2
+
+
+def test_the_hedge_of_a_fit_counts_subjects(tmp_path):
+    rows = [[*row, f"animal {index // 4}"] for index, row in enumerate(animals(400))]
+    names = ("size", "speed", "ears", "kind", "species", "subject")
+    write_table(tmp_path / "t.csv", rows, names)
+    out = tmp_path / "m.safetensors"
+    arguments = ("fit", tmp_path / "t.csv", *FEATURES, "-o", out, "--group-column", "subject")
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.output
+    card = read_card(out)
+    n_held = int(card.notes["kept for the hedge"])
+    assert card.needed.size == n_held // 4
+    assert card.notes["hedge set on"] == f"{n_held // 4} subjects ({n_held} images) of t"
+    assert "(by a hash of subjects)" in result.stderr
+    assert f"{n_held // 4} subjects are too few to guarantee more than" in result.stderr
+    result = invoke("predict", out, tmp_path / "t.csv", "--promise", "0.99")
+    assert f"The hedge was set on {n_held // 4} subjects, with which at most" in result.stderr
+
+
+def test_a_split_of_the_data_with_a_subject_in_two_parts_is_refused(tmp_path):
+    parts = ["train"] * 60 + ["val"] * 30
+    rows = [
+        [*row, f"animal {index // 8}", part]
+        for index, (row, part) in enumerate(zip(animals(90), parts, strict=True))
+    ]
+    names = ("size", "speed", "ears", "kind", "species", "group", "split")
+    write_table(tmp_path / "t.csv", rows, names)
+    result = invoke("fit", tmp_path / "t.csv", *FEATURES, "-o", tmp_path / "m.safetensors")
+    assert result.exit_code == 1
+    assert (
+        "has 1 subject(s) of column 'group' in several parts, first ['animal 7']" in result.stderr
+    )
+    (tmp_path / "folder").mkdir()
+    result = invoke("fit", tmp_path / "folder", "--group-column", "animal")
+    assert result.exit_code == 2
+    assert "--group-column animal names a column of a table" in result.stderr
 
 
 def test_every_parameter_is_listed_with_its_default(tmp_path):

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, classification_report, confusion_matrix
 from sklearn.model_selection import (
     GridSearchCV,
     RepeatedKFold,
@@ -32,8 +33,8 @@ from skh2edl.decisions._ladders import (
     covers,
     last_rung,
     make_ladder,
-    thresholds_needed,
 )
+from skh2edl.decisions._needed import thresholds_needed
 from skh2edl.decisions._quantile import conformal_quantile
 
 FAMILY = {"lynx": "cat", "puma": "cat", "fox": "dog", "jackal": "dog", "wolf": "dog"}
@@ -60,7 +61,7 @@ def hedged(stated, truth, **parameters):
 
 @parametrize_with_checks([HedgedClassifier(LogisticRegression(), target_accuracy=0.1)])
 def test_all_of_scikit_learns_checks(estimator, check):
-    # So lax that the root is never predicted: its name cannot be compared with numeric classes.
+    # So lax that the root, which is no class, is never predicted.
     check(estimator)
 
 
@@ -75,7 +76,7 @@ def test_over_a_thousand_splits_the_error_stays_at_its_target(n_calibration):
         stated, truth = population(n_calibration + n_test, sharpness, seed=number)
         for rule in RULES:
             ladder = make_ladder(rule, stated, TREE)
-            cases.append((rule, ladder, truth, thresholds_needed(ladder, truth, TREE)))
+            cases.append((rule, ladder, truth, thresholds_needed(rule, stated, truth, TREE)))
     rng = np.random.default_rng(n_calibration)
     wrong = np.zeros((n_splits, len(cases)))
     ones = np.ones(n_calibration)
@@ -168,7 +169,19 @@ def test_labels_that_stop_early_make_predictions_careful_and_keep_their_accuracy
     held, new = slice(0, 3000), slice(3000, None)
     error = {}
     for reading in ("wrong", "drop"):
-        clf = hedged(stated[held], labels[held], partial_labels=reading, target_accuracy=0.9)
+        clf = HedgedClassifier(TOLD, 0.9, partial_labels=reading)
+        if reading == "wrong":
+            n_early = np.sum(TREE.n_children[labels[held]] > 0)
+            message = (
+                rf"{n_early} of 3000 held-out labels end above .* \d+ % of the held-out "
+                r"predictions are the root; without these labels it would be \d+ %"
+            )
+            with pytest.warns(UserWarning, match=message) as said:
+                clf.fit(stated[held], TREE.labels(labels[held]))
+            at_root = np.mean(clf.predict(stated[held]) == "root")
+            assert f"{100 * at_root:.0f} %" in str(said[0].message)
+        else:
+            clf.fit(stated[held], TREE.labels(labels[held]))
         predictions = TREE.resolve(clf.predict(stated[new]))
         error[reading] = 1 - covers(predictions, truth[new], TREE).mean()
     assert error["wrong"] <= 0.1
@@ -206,7 +219,7 @@ def test_the_threshold_is_the_quantile_and_a_higher_target_never_says_more(rule)
     depths = []
     for target in (0.5, 0.8, 0.9, 0.95, 0.99):
         clf = hedged(stated, truth, rule=rule, target_accuracy=target)
-        needed = np.sort(thresholds_needed(make_ladder(rule, stated, TREE), truth, TREE))
+        needed = np.sort(thresholds_needed(rule, stated, truth, TREE))
         # Three hundred and one times the target, rounded up.
         rank = {0.5: 151, 0.8: 241, 0.9: 271, 0.95: 286, 0.99: 298}[target]
         assert clf.threshold_ == needed[rank - 1]
@@ -345,7 +358,7 @@ def test_one_split_is_exact_and_several_are_approximate():
         proba[held] = GaussianNB().fit(X[rows], y[rows]).predict_proba(X[held])
     leaves = np.empty_like(proba)
     leaves[:, ANIMALS.leaf_order] = proba
-    needed = thresholds_needed(make_ladder("climb", leaves, ANIMALS), ANIMALS.resolve(y), ANIMALS)
+    needed = thresholds_needed("climb", leaves, ANIMALS.resolve(y), ANIMALS)
     assert clf.threshold_ == pytest.approx(np.sort(needed)[270], abs=1e-9)  # 301 * 0.9 is 270.9
     everything = GaussianNB().fit(X, y)
     np.testing.assert_array_equal(clf.estimator_.predict(X), everything.predict(X))
@@ -388,19 +401,45 @@ def test_it_can_be_searched_over_and_pickled():
     np.testing.assert_array_equal(copy.predict(X), search.predict(X))
 
 
-def test_classes_may_be_ancestors_and_labels_numbers():
+def test_classes_may_be_ancestors():
     X, y = animals(200)
     labels = np.where(np.isin(y, ["fox", "jackal", "wolf"]), "dog", y)
     clf = HedgedClassifier(GaussianNB(), 0.9, taxonomy=ANIMALS, cv=3).fit(X, labels)
     assert "dog" in clf.predict(X)
-    flat = HedgedClassifier(GaussianNB(), 0.9, cv=3).fit(X, np.unique(y, return_inverse=True)[1])
-    predictions = flat.predict(X)
-    assert predictions.dtype == object
-    assert set(predictions.tolist()) == {0, 1, 2, 3, 4, "root"}
-    only_numbers = predictions[predictions != "root"]
-    sure = flat.predict(X[predictions != "root"])
-    assert sure.dtype.kind == "i"
-    np.testing.assert_array_equal(sure, only_numbers.astype(int))
+
+
+@pytest.mark.parametrize("first", [0, -1])
+def test_integer_labels_give_integers_that_scikit_learns_metrics_read(first):
+    X, names = animals(200)
+    y = np.unique(names, return_inverse=True)[1] + first
+    for estimator in (GaussianNB(), FlatCEClassifier(backbone=None)):
+        clf = HedgedClassifier(estimator, 0.9, cv=3).fit(X, y)
+        predictions = clf.predict(X)
+        assert predictions.dtype == y.dtype
+        root = -1 if first == 0 else -2
+        assert set(predictions.tolist()) == {root, *y.tolist()}
+        assert accuracy_score(y, predictions) == np.mean(y == predictions)
+        matrix = confusion_matrix(y, predictions)
+        assert matrix[:, 0].sum() == np.sum(predictions == root)  # the root comes first
+        report = classification_report(y, predictions, output_dict=True, zero_division=0)
+        assert report[str(first)]["support"] == np.sum(y == first)
+        right = (predictions == root) | (predictions == y)
+        assert clf.score(X, y) == pytest.approx(right.mean())
+
+
+def test_integer_leaves_beside_names_are_strings_in_every_batch():
+    X, names = animals(200)
+    kinds, y = np.unique(names, return_inverse=True)
+    tree = Taxonomy.from_paths([(FAMILY[kind], code) for code, kind in enumerate(kinds)])
+    clf = HedgedClassifier(GaussianNB(), 0.9, cv=3, taxonomy=tree).fit(X, y)
+    predictions = clf.predict(X)
+    assert predictions.dtype.kind == "U"
+    assert {"cat", "dog"} & set(predictions.tolist())
+    sure = np.char.isdigit(predictions)
+    np.testing.assert_array_equal(clf.predict(X[sure]), predictions[sure])
+    assert accuracy_score(y.astype(str), predictions) == np.mean(y.astype(str) == predictions)
+    right = covers(tree.resolve(predictions), tree.resolve(y), tree)
+    assert clf.score(X, y) == pytest.approx(right.mean())
 
 
 def test_the_score_is_the_fraction_of_right_predictions():

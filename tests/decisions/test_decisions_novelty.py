@@ -58,7 +58,8 @@ def test_known_samples_are_called_novel_at_the_false_alarm_rate(n_calibration):
     scores = detector.predict_novelty_score(stated)
     np.testing.assert_allclose(scores, 1 - stated.max(axis=1))
     expected = conformal_quantile(scores[:n_calibration], 1 - rate, np.ones(n_calibration))
-    assert detector.threshold_ == expected
+    # With the margin for batches of other sizes.
+    assert detector.threshold_ == pytest.approx(expected + 1e-5, abs=1e-12)
     rng, alarms = np.random.default_rng(0), []
     for _ in range(n_splits):
         order = rng.permutation(len(scores))

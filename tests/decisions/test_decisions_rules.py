@@ -16,10 +16,20 @@ from skh2edl.decisions._ladders import (
     covers,
     last_rung,
     make_ladder,
-    thresholds_needed,
 )
-from skh2edl.decisions._quantile import check_enough, conformal_quantile, samples_needed
+from skh2edl.decisions._needed import TOLERANCE, node_thresholds_needed, thresholds_needed
+from skh2edl.decisions._quantile import (
+    check_enough,
+    conformal_quantile,
+    samples_needed,
+)
 from skh2edl.decisions._subtrees import assign_subtrees, merge_small
+from skh2edl.decisions.conformal import (
+    is_surely_top,
+    largest_scores,
+    leaf_scores,
+    outside_ladder,
+)
 
 THRESHOLDS = (0.0, 1e-9, 0.1, 0.25, 1 / 3, 0.5, 0.65, 0.8, 0.999, 1.0, np.nextafter(1, 2), 3.0)
 
@@ -102,21 +112,70 @@ def test_a_ladder_begins_at_the_root_and_its_scores_fall(case, rule):
     assert (tree.leaf_stop - tree.leaf_start)[top].tolist() == [tree.n_leaves] * len(leaves)
 
 
+def read_in_another_batch(leaves, seed):
+    """Move every row by just less than the tolerance, as the sum over any leaves sees it."""
+    rng = np.random.default_rng(seed)
+    moved = leaves * np.exp(rng.normal(size=leaves.shape) * rng.choice([1e-5, 1e-3, 1.0]))
+    moved /= moved.sum(axis=1, keepdims=True)
+    distance = np.maximum(moved - leaves, 0).sum(axis=1, keepdims=True)
+    factor = np.minimum(1, 0.999 * TOLERANCE / np.maximum(distance, 1e-300))
+    return leaves + factor * (moved - leaves)
+
+
 @given(stated_probabilities(), st.sampled_from(sorted(RULES)), st.integers(0, 10**6))
-def test_from_the_needed_threshold_on_every_prediction_is_right(case, rule, seed):
+def test_from_the_needed_threshold_on_every_prediction_is_right_in_any_batch(case, rule, seed):
     tree, leaves = case
     truth = np.random.default_rng(seed).integers(0, tree.n_nodes, size=len(leaves))
-    ladder = make_ladder(rule, leaves, tree)
-    needed = thresholds_needed(ladder, truth, tree)
-    every = np.unique([*needed, *ladder.scores.ravel(), *THRESHOLDS])
-    for threshold in every[np.isfinite(every)].tolist():
-        nodes = ladder.nodes[np.arange(len(leaves)), last_rung(ladder, threshold)]
-        for node, true, least in zip(nodes, truth, needed, strict=True):
-            right = leaves_under(tree, true) <= leaves_under(tree, node)
-            if threshold >= least:
-                assert right
-            elif rule == "climb":
-                assert not right  # no smaller threshold would have done
+    needed = thresholds_needed(rule, leaves, truth, tree)
+    second = np.sort(leaves, axis=1)[:, -2] if tree.n_leaves > 1 else np.zeros(len(leaves))
+    is_tied = leaves.max(axis=1) - second <= 2 * TOLERANCE
+    for read in (leaves, read_in_another_batch(leaves, seed)):
+        ladder = make_ladder(rule, read, tree)
+        every = np.unique([*needed, *ladder.scores.ravel(), *THRESHOLDS])
+        for threshold in every[np.isfinite(every)].tolist():
+            nodes = ladder.nodes[np.arange(len(leaves)), last_rung(ladder, threshold)]
+            for node, true, least, tie in zip(nodes, truth, needed, is_tied, strict=True):
+                right = leaves_under(tree, true) <= leaves_under(tree, node)
+                if threshold >= least:
+                    assert right
+                elif rule == "climb" and not tie and threshold < least - 3 * TOLERANCE:
+                    assert not right  # no much smaller threshold would have done
+
+
+@given(stated_probabilities(), st.integers(0, 10**6))
+def test_the_thresholds_of_the_levels_are_those_of_the_nodes_there(case, seed):
+    tree, leaves = case
+    truth = np.random.default_rng(seed).integers(0, tree.n_nodes, size=len(leaves))
+    by_level = thresholds_needed("climb", leaves, truth, tree, by_level=True)
+    assert by_level.shape == (len(leaves), tree.n_levels)
+    np.testing.assert_array_equal(
+        by_level.max(axis=1), thresholds_needed("climb", leaves, truth, tree)
+    )
+    nodes, scores = make_ladder("climb", leaves, tree)
+    for depth in range(1, tree.n_levels + 1):
+        wrong = ~covers(nodes[:, depth], truth, tree)
+        assert (by_level[wrong, depth - 1] > scores[wrong, depth]).all()
+
+
+@given(
+    stated_probabilities(),
+    st.sampled_from(["probability", "cumulative"]),
+    st.integers(0, 10**6),
+)
+def test_the_largest_scores_hold_in_any_batch(case, kind, seed):
+    tree, leaves = case
+    rows = np.arange(len(leaves))
+    truth = tree.leaf_nodes[np.random.default_rng(seed).integers(0, tree.n_leaves, size=len(rows))]
+    largest = largest_scores(leaves, kind)
+    worst = largest[rows, tree.leaf_start[truth]]
+    worst[is_surely_top(leaves, truth, tree)] = 0
+    needed = node_thresholds_needed(leaves, largest, truth, tree)
+    for read in (leaves, read_in_another_batch(leaves, seed)):
+        scores = leaf_scores(read, kind, tree)
+        assert (scores[rows, tree.leaf_start[truth]] <= worst + 1e-15).all()
+        ladder = outside_ladder(read, scores, tree)
+        nodes = ladder.nodes[rows, last_rung(ladder, needed[:, None])]
+        assert covers(nodes, truth, tree).all()
 
 
 @given(
@@ -150,7 +209,7 @@ def test_a_probability_of_one_can_be_wrong_and_still_be_climbed_away_from():
     truth = np.array([TREE.node("c")])
     for rule in RULES:
         ladder = make_ladder(rule, leaves, TREE)
-        needed = thresholds_needed(ladder, truth, TREE)
+        needed = thresholds_needed(rule, leaves, truth, TREE)
         assert ladder.nodes[0, last_rung(ladder, needed[:, None])[0]] == 0
 
 

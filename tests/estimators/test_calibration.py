@@ -4,14 +4,16 @@ import pickle
 
 import numpy as np
 import pytest
+import sklearn
 from scipy.optimize import minimize_scalar
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GroupKFold, StratifiedKFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, cross_val_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -21,8 +23,10 @@ from skh2edl import (
     CalibratedTreeClassifier,
     FlatCEClassifier,
     H2EDLClassifier,
+    HedgedClassifier,
     HyperOpinion,
     Taxonomy,
+    TreeEnsembleClassifier,
 )
 from skh2edl.estimators.calibration import fit_evidence_scale, fit_temperature
 from skh2edl.metrics import level_ece, level_nll
@@ -367,8 +371,54 @@ def test_what_cannot_be_calibrated_is_refused(overconfident):
         CalibratedTreeClassifier(frozen, per_depth=True).fit(X, y)
     with pytest.raises(ValueError, match="nothing to learn from: all labels are the root"):
         CalibratedTreeClassifier(frozen).fit(X, ["root"] * 30)
-    with pytest.raises(ValueError, match=r"sample_weight was given, but Lookup.fit takes none"):
-        CalibratedTreeClassifier(Lookup()).fit(["c", "d"], ["cat", "dog"], sample_weight=[1, 2])
+
+
+def test_weights_that_a_pipeline_does_not_take_calibrate_only():
+    X, y = animals(200)
+    weight = np.where(np.arange(200) % 2, 1.0, 3.0)
+    pipeline = make_pipeline(StandardScaler(), GaussianNB())
+    clf = CalibratedTreeClassifier(pipeline, taxonomy=TREE, cv=3)
+    with pytest.warns(UserWarning, match=r"to calibrate and not to train, because Pipeline.fit"):
+        clf.fit(X, y, sample_weight=weight)
+    plain = clone(pipeline).fit(X, y)
+    np.testing.assert_array_equal(clf.estimator_.predict_proba(X), plain.predict_proba(X))
+    assert clf.temperature_ != clone(clf).fit(X, y).temperature_
+
+
+def test_metadata_go_where_they_are_requested():
+    X, y = animals(200)
+    weight = np.where(y == y[0], 5.0, 1.0)
+    with sklearn.config_context(enable_metadata_routing=True):
+        for wanted in (True, False):
+            last = GaussianNB().set_fit_request(sample_weight=wanted)
+            scaler = StandardScaler().set_fit_request(sample_weight=wanted)
+            pipeline = make_pipeline(scaler, last)
+            expected = clone(pipeline).fit(X, y, **({"sample_weight": weight} if wanted else {}))
+            for wrapper in (
+                CalibratedTreeClassifier(pipeline, taxonomy=TREE, cv=3),
+                HedgedClassifier(pipeline, 0.8, taxonomy=TREE, cv=3, n_jobs=2),
+                TreeEnsembleClassifier(pipeline, 2, taxonomy=TREE),
+            ):
+                wrapper.fit(X, y, sample_weight=weight)
+                inner = getattr(wrapper, "estimator_", None) or wrapper.estimators_[0]
+                np.testing.assert_array_equal(inner.predict_proba(X), expected.predict_proba(X))
+        unset = CalibratedTreeClassifier(GaussianNB(), taxonomy=TREE, cv=3)
+        with pytest.raises(UnsetMetadataPassedError, match=r"sample_weight.* GaussianNB.fit"):
+            unset.fit(X, y, sample_weight=weight)
+        # A search passes on what the wrapper requests.
+        search = GridSearchCV(
+            CalibratedTreeClassifier(
+                GaussianNB().set_fit_request(sample_weight=True), taxonomy=TREE, cv=2
+            )
+            .set_fit_request(sample_weight=True, groups=False)
+            .set_score_request(sample_weight=False),
+            {"method": ["temperature"]},
+            cv=2,
+        )
+        search.fit(X, y, sample_weight=weight)
+        weighted = GaussianNB().fit(X, y, weight)
+    inner = search.best_estimator_.estimator_
+    np.testing.assert_array_equal(inner.class_prior_, weighted.class_prior_)
 
 
 def test_opinions_on_another_tree_are_refused():
