@@ -402,11 +402,20 @@ def test_soft_labels_follow_kinship(reading):
 
 
 def test_a_soft_label_written_out():
-    # H = 4: lynx itself 0, under wild 1, under cat 2, anything else 3.
-    head = SoftLabelHead(TREE, 1, sharpness=4.0).double()
+    # H = 3, the height of "all": lynx itself 0, under wild 1, under cat 2, anything else 3.
+    head = SoftLabelHead(TREE, 1, sharpness=3.0).double()
     q = head.prepare([TREE.node("lynx")]).distribution[0].numpy()
     expected = np.exp([0, -1, -1, -2, -3, -3, -3])
     np.testing.assert_allclose(q, expected / expected.sum(), rtol=1e-12)
+
+
+@given(tree=taxonomies(), length=st.integers(1, 3))
+def test_pass_through_nodes_above_all_leaves_do_not_change_soft_labels(tree, length):
+    names = ["root", *(f"top {number}" for number in range(length)), *tree.names[1:]]
+    chained = Taxonomy(names, [-1, *range(length), *(tree.parents[1:] + length)])
+    for node in range(1, tree.n_nodes):
+        below = SoftLabelHead(chained, 1).prepare([node + length]).distribution
+        torch.testing.assert_close(below, SoftLabelHead(tree, 1).prepare([node]).distribution)
 
 
 @pytest.mark.parametrize("reading", READINGS)
