@@ -236,6 +236,21 @@ def test_flat_edl_is_h2edl_on_a_flat_tree(data):
     assert len(set(np.round(flat.network_.head.prior.tolist(), 6))) == 2
 
 
+def test_flat_edl_has_the_published_evidence(data):
+    """Sensoy et al. 2018: the positive part of the logits, over the prior of 1 on each leaf."""
+    X, labels, leaves = data
+    clf = FlatEDLClassifier(TREE, backbone=None, evidence="relu", evidence_scale=1.0, l2=1e-4)
+    clf.fit(X, labels)
+    features = clf.network_.standardized(torch.from_numpy(X))
+    logits = clf.network_.head.linear(features).detach().numpy()[:, TREE.leaf_order]
+    evidence = np.maximum(logits, 0)
+    belief, vacuity = clf.predict_opinion(X)
+    np.testing.assert_allclose(vacuity, 5 / (evidence.sum(axis=1) + 5), rtol=1e-9)
+    np.testing.assert_allclose(belief, evidence * vacuity[:, None] / 5, rtol=1e-9)
+    assert (logits < 0).any()
+    assert clf.score(X, leaves) > 0.8
+
+
 @pytest.mark.parametrize("method", EVIDENTIAL, ids=lambda method: method.__name__)
 def test_belief_bounds_probability_and_sums_to_one_with_vacuity(method, data):
     X, labels, _ = data
