@@ -26,8 +26,6 @@ from .inputs import (
 )
 
 _NO_MISTAKE = "no prediction that contradicts its label"
-# Ranked leaves held at once, to bound memory.
-_CHUNK_ELEMENTS = 1 << 22
 
 
 class _Pairs(NamedTuple):
@@ -244,7 +242,7 @@ def top_k_hierarchical_distance(
     _check_k(k, taxonomy)
     leaves = leaf_probabilities(y_proba, taxonomy, classes)
     truth, weight = check_truth(y_true, leaves, taxonomy, sample_weight)
-    predicted = _likeliest(leaves, taxonomy, k)
+    predicted = taxonomy.leaf_nodes[_ranking(leaves, taxonomy, k)]
     common = taxonomy.lowest_common_ancestor(truth[:, None], predicted)
     height = np.where(common == truth[:, None], 0, taxonomy.heights[common])
     return mean_or_nan(height.mean(axis=1), weight * is_labelled(truth, taxonomy), NO_LABEL)
@@ -313,62 +311,46 @@ def hops(
     truth, weight = check_truth(y_true, leaves, taxonomy, sample_weight)
     counts = (taxonomy.n_children[truth] == 0) & (weight > 0)
     truth, leaves, weight = truth[counts], leaves[counts], weight[counts]
-    score = np.empty(truth.size)
-    step = max(1, _CHUNK_ELEMENTS // taxonomy.n_leaves)
-    for low in range(0, truth.size, step):
-        chunk = slice(low, low + step)
-        score[chunk] = _preference_scores(truth[chunk], leaves[chunk], taxonomy, k)
-    return mean_or_nan(score, weight, "no sample that is labelled with a leaf")
-
-
-def _preference_scores(
-    truth: IntArray, leaves: FloatArray, tree: Taxonomy, k: int | None
-) -> FloatArray:
-    n_decisions = _decisions_above(tree)
-    predicted = _likeliest(leaves, tree, k or tree.n_leaves)
-    common = tree.lowest_common_ancestor(truth[:, None], predicted)
-    found = n_decisions[truth][:, None] - n_decisions[common]
-    if k == 1:
-        return (found[:, 0] == 0).astype(np.float64)
+    ranking = _ranking(leaves, taxonomy, k)
     score = np.empty(truth.size)
     for leaf in np.unique(truth).tolist():
         own = truth == leaf
-        expected, place_weight = _expected_preferences(leaf, tree)
-        expected, place_weight = expected[:k], place_weight[:k]
-        worst = place_weight @ np.abs(expected - expected[::-1])
-        score[own] = 1 - np.abs(found[own] - expected) @ place_weight / worst
-    return np.maximum(score, 0.0)
+        score[own] = _preference_score(_preferences(leaf, taxonomy), ranking[own])
+    return mean_or_nan(score, weight, "no sample that is labelled with a leaf")
 
 
-def _expected_preferences(leaf: int, tree: Taxonomy) -> tuple[IntArray, FloatArray]:
-    """Return the preference expected at each place of the ranking, and the weight of the place."""
-    sizes = [1]
-    while leaf > 0:
-        leaf = int(tree.parents[leaf])
-        if (n_leaves := int(tree.leaf_stop[leaf] - tree.leaf_start[leaf])) > sum(sizes):
-            sizes.append(n_leaves - sum(sizes))
-    last = len(sizes) - 1
+def _preference_score(preference: IntArray, ranking: IntArray) -> FloatArray:
+    """Return the HOPS of rankings (n, k) of leaves whose preferences are given."""
+    k = ranking.shape[1]
+    found, expected = preference[ranking], np.sort(preference)[:k]
+    if k == 1:
+        return (found[:, 0] == 0).astype(np.float64)
+    sizes = np.bincount(preference)
     parts = [np.ones(1)]
-    for preference, size in enumerate(sizes[1:], start=1):
-        end = 0.0 if preference == last else 0.5
-        parts.append(0.5**preference * np.linspace(1, end, size, endpoint=False))
-    return np.repeat(np.arange(last + 1), sizes), np.concatenate(parts)
+    for rank, size in enumerate(sizes[1:], start=1):
+        end = 0.0 if rank == len(sizes) - 1 else 0.5
+        parts.append(0.5**rank * np.linspace(1, end, size, endpoint=False))
+    place_weight = np.concatenate(parts)[:k]
+    worst = place_weight @ np.abs(expected - expected[::-1])
+    return np.maximum(1 - np.abs(found - expected) @ place_weight / worst, 0.0)
 
 
-def _decisions_above(tree: Taxonomy) -> IntArray:
-    """Count the decisions on the path to each node."""
-    count = np.zeros(tree.n_nodes, dtype=np.int64)
-    for depth in range(1, tree.n_levels + 1):
-        nodes = np.flatnonzero(tree.depths == depth)
-        parents = tree.parents[nodes]
-        count[nodes] = count[parents] + (tree.n_children[parents] > 1)
-    return count
+def _preferences(leaf: int, tree: Taxonomy) -> IntArray:
+    """Return how many decisions above a leaf lies its common ancestor with each leaf."""
+    preference = np.zeros(tree.n_leaves, dtype=np.int64)
+    start, stop, rank, node = int(tree.leaf_start[leaf]), int(tree.leaf_stop[leaf]), 0, leaf
+    while node > 0:
+        node = int(tree.parents[node])
+        low, high = int(tree.leaf_start[node]), int(tree.leaf_stop[node])
+        rank += high - low > stop - start
+        preference[low:start] = preference[stop:high] = rank
+        start, stop = low, high
+    return preference
 
 
-def _likeliest(leaves: FloatArray, tree: Taxonomy, k: int) -> IntArray:
-    """Return the nodes of the k likeliest leaves; among equals the first in `classes_`."""
-    best = np.argsort(-leaves[:, tree.leaf_order], axis=1, kind="stable")[:, :k]
-    return tree.leaf_nodes[tree.leaf_order[best]]
+def _ranking(leaves: FloatArray, tree: Taxonomy, k: int | None) -> IntArray:
+    """Return positions of the k likeliest leaves; among equals the first in `classes_`."""
+    return tree.leaf_order[np.argsort(-leaves[:, tree.leaf_order], axis=1, kind="stable")[:, :k]]
 
 
 def _check_k(k: int, tree: Taxonomy) -> None:
