@@ -136,7 +136,7 @@ class DAEDLHead(TreeHead):
         g = (1 - self.shrinkage) * removed * grown / w.sum()
         g = torch.where(left > 0, g, 0.0)
         across = (x * own).sum(1, keepdim=True) - own @ mean.T
-        distance = torch.cdist(x, mean).square()
+        distance = _squared_distance(x, mean)
         distance += (g / (1 - g * a))[:, None] * across.square()
         distance[torch.arange(len(x)), leaf] = grown.square() * a / (1 - g * a)
         absent = (self.has_density == 0).expand_as(distance).clone()
@@ -147,12 +147,12 @@ class DAEDLHead(TreeHead):
     def density(self, features: Tensor) -> Tensor:
         """Return the normalised density of each feature: (n,)."""
         low, high = self.density_range
-        own = features.to(self.leaf_mean.dtype)
-        distance = torch.cdist(own @ self.whitening.T, self.leaf_mean @ self.whitening.T)
-        logs = (-distance.square() / 2).masked_fill(self.has_density == 0, -torch.inf)
+        x = features.to(self.leaf_mean.dtype) @ self.whitening.T
+        distance = _squared_distance(x, self.leaf_mean @ self.whitening.T)
+        logs = (-distance / 2).masked_fill(self.has_density == 0, -torch.inf)
         log_density = logs.logsumexp(1) + self.whitening.diagonal().log().sum()
         part = (log_density - low) / (high - low).clamp(min=torch.finfo(low.dtype).tiny)
-        part = torch.where(self.has_density.any(), part, 1.0)
+        part = torch.where(self.has_density.sum() > 0, part, 1.0)
         return part.clamp(_LEAST_DENSITY, 1.0)
 
     def _scaled_logits(self, features: Tensor) -> Tensor:
@@ -168,6 +168,12 @@ class DAEDLHead(TreeHead):
         strength = alpha.sum(1, keepdim=True)
         p = alpha / strength
         return p * (1 - p) / (strength + 1)
+
+
+def _squared_distance(x: Tensor, means: Tensor) -> Tensor:
+    # Written out, because ONNX knows no cdist.
+    squares = x.square().sum(1, keepdim=True) + means.square().sum(1)
+    return (squares - 2 * x @ means.T).clamp(min=0)
 
 
 def _constant(values: Tensor) -> nn.Parameter:
