@@ -14,6 +14,8 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "CalibratedTreeClassifier": "estimators.calibration",
     "ConformalTreeClassifier": "decisions",
+    "DAEDLClassifier": "estimators.dirichlet_baselines",
+    "FEDLClassifier": "estimators.dirichlet_baselines",
     "FlatCEClassifier": "estimators.baselines",
     "FlatEDLClassifier": "estimators.evidential_baselines",
     "H2EDLClassifier": "estimators.h2edl",
@@ -52,6 +54,8 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .estimators.baselines import HXEClassifier as HXEClassifier
     from .estimators.baselines import SoftLabelClassifier as SoftLabelClassifier
     from .estimators.calibration import CalibratedTreeClassifier as CalibratedTreeClassifier
+    from .estimators.dirichlet_baselines import DAEDLClassifier as DAEDLClassifier
+    from .estimators.dirichlet_baselines import FEDLClassifier as FEDLClassifier
     from .estimators.ensembles import TreeEnsembleClassifier as TreeEnsembleClassifier
     from .estimators.evidential_baselines import FlatEDLClassifier as FlatEDLClassifier
     from .estimators.evidential_baselines import HENNClassifier as HENNClassifier

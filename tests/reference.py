@@ -243,5 +243,8 @@ def kinship(tree, node, sharpness):
         int(tree.heights[tree.lowest_common_ancestor([node], [leaf])[0]])
         for leaf in tree.leaf_nodes.tolist()
     ]
-    values = [math.exp(-sharpness * height / int(tree.heights[0])) for height in heights]
+    first_decision = max(
+        int(height) for height, n in zip(tree.heights, tree.n_children, strict=True) if n > 1
+    )
+    values = [math.exp(-sharpness * height / first_decision) for height in heights]
     return [value / sum(values) for value in values]

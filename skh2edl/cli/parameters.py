@@ -24,6 +24,8 @@ METHODS = {
     "i-edl": "IEDLClassifier",
     "r-edl": "REDLClassifier",
     "re-edl": "ReEDLClassifier",
+    "daedl": "DAEDLClassifier",
+    "f-edl": "FEDLClassifier",
     "henn": "HENNClassifier",
     "hxe": "HXEClassifier",
     "soft-labels": "SoftLabelClassifier",

@@ -138,7 +138,7 @@ class SoftLabelClassifier(TreeClassifier):
     """One softmax over the leaves, trained on labels softened by the tree.
 
     The target is ``q(leaf) ∝ exp(-b h / H)``, with h the height of the lowest common ancestor of
-    leaf and label and H that of the tree [1]_.
+    leaf and label and H that of the first branching node [1]_.
 
     Parameters
     ----------

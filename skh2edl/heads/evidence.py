@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 # exp(20) is 5e8, more evidence than any data gives; its square is finite in float32.
-_MAX_EXPONENT = 20.0
+MAX_EXPONENT = 20.0
 
 
 def _clamped_exp(logits: Tensor) -> Tensor:
-    return logits.clamp(max=_MAX_EXPONENT).exp()
+    return logits.clamp(max=MAX_EXPONENT).exp()
 
 
 def _inverse_softplus(evidence: Tensor) -> Tensor:

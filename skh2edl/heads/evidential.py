@@ -116,32 +116,46 @@ class FlatOpinionHead(EvidentialHead):
         """Return the loss of each sample."""
         evidence = self.evidence(features)
         n_leaves = evidence.shape[1]
-        unsupervised = targets.stop - targets.start == n_leaves
-        if self.partial_labels == "drop":
-            unsupervised = targets.stop - targets.start > 1
-        # A Dirichlet needs two cells: these are computed as one leaf, and set to 0 at the end.
-        stop = torch.where(unsupervised, targets.start + 1, targets.stop)
-        inside = replace(targets, stop=stop).inside(n_leaves)
+        inside, unsupervised = supervised_leaves(targets, n_leaves, self.partial_labels)
         loss = self.risk_of(self._cells(evidence, inside))
         kl_weight = self.kl_weight_at(progress)
         if kl_weight > 0:
             prior = self.prior.expand_as(evidence)
             divergence = losses.dirichlet_kl(
-                torch.where(inside, prior, evidence + prior), prior, _sum_last
+                torch.where(inside, prior, evidence + prior), prior, sum_last
             )
             loss = loss + kl_weight / (n_leaves if self.kl_per_child else 1) * divergence
         return loss.masked_fill(unsupervised, 0.0)
 
     def _cells(self, evidence: Tensor, inside: Tensor) -> Cells:
-        merged = self.partial_labels == "marginal"
-        last = inside.new_full((len(inside), 1), merged)
-        target = inside.to(evidence.dtype)
         return Cells(
-            _with_sum(evidence, inside),
-            _with_sum(self.prior.expand_as(evidence), inside),
-            torch.cat([~inside if merged else torch.ones_like(inside), last], dim=1),
-            torch.cat([target * (not merged) / target.sum(1, keepdim=True), last], dim=1),
+            with_sum(evidence, inside),
+            with_sum(self.prior.expand_as(evidence), inside),
+            *cells_of(inside, self.partial_labels, evidence.dtype),
         )
+
+
+def supervised_leaves(
+    targets: LeafRanges, n_leaves: int, partial_labels: str
+) -> tuple[Tensor, Tensor]:
+    """Mark the leaves of each label, (n, n_leaves), and the labels that teach nothing, (n,)."""
+    unsupervised = targets.stop - targets.start == n_leaves
+    if partial_labels == "drop":
+        unsupervised = targets.stop - targets.start > 1
+    # A Dirichlet needs two cells: these are computed as one leaf; their loss is to be set to 0.
+    stop = torch.where(unsupervised, targets.start + 1, targets.stop)
+    return replace(targets, stop=stop).inside(n_leaves), unsupervised
+
+
+def cells_of(inside: Tensor, partial_labels: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return the cells present and the target among them, as in :class:`Cells`."""
+    merged = partial_labels == "marginal"
+    last = inside.new_full((len(inside), 1), merged)
+    target = inside.to(dtype)
+    return (
+        torch.cat([~inside if merged else torch.ones_like(inside), last], dim=1),
+        torch.cat([target * (not merged) / target.sum(1, keepdim=True), last], dim=1),
+    )
 
 
 class FlatEDLHead(FlatOpinionHead):
@@ -424,15 +438,16 @@ class HENNHead(EvidentialHead):
         """Divergence of the grouped Dirichlet from its prior: of the groups, and within each."""
         within = self._group_sum(alpha)
         ones = torch.ones_like(alpha)
-        of_groups = losses.dirichlet_kl(within + groups, self._group_sum(ones), _sum_last)
-        return of_groups + _sum_last(losses.dirichlet_kl(alpha, ones, self._group_sum))
+        of_groups = losses.dirichlet_kl(within + groups, self._group_sum(ones), sum_last)
+        return of_groups + sum_last(losses.dirichlet_kl(alpha, ones, self._group_sum))
 
     def _group_sum(self, values: Tensor) -> Tensor:
         total = values.new_zeros(len(self.group_start), values.shape[0])
         return total.index_add(0, self.group, values.T).T
 
 
-def _sum_last(values: Tensor) -> Tensor:
+def sum_last(values: Tensor) -> Tensor:
+    """Add up the last axis."""
     return values.sum(-1)
 
 
@@ -440,5 +455,6 @@ def _masked_sum(values: Tensor, mask: Tensor) -> Tensor:
     return (values * mask).sum(1, keepdim=True)
 
 
-def _with_sum(values: Tensor, mask: Tensor) -> Tensor:
+def with_sum(values: Tensor, mask: Tensor) -> Tensor:
+    """Append the sum over a mask: (n, n_leaves + 1)."""
     return torch.cat([values, _masked_sum(values, mask)], dim=1)

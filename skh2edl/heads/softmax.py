@@ -200,8 +200,8 @@ class SoftLabelHead(SoftmaxHead):
     """Cross-entropy against labels softened by the tree (Bertinetto et al. 2020).
 
     The target is ``q(leaf) ∝ exp(-b h / H)``, with h the height of the lowest common ancestor of
-    leaf and label and H that of the tree. For an ancestor label, "soft" takes this target as it
-    is, nearly uniform inside for a large b; "marginal" adds up both q and p inside.
+    leaf and label and H that of the first branching node. For an ancestor label, "soft" takes this
+    target as it is, nearly uniform inside for a large b; "marginal" adds up both q and p inside.
 
     Parameters
     ----------
@@ -230,7 +230,8 @@ class SoftLabelHead(SoftmaxHead):
         """Turn target nodes into distributions over leaves."""
         taxonomy = self.segments.taxonomy
         nodes, index = np.unique(np.asarray(targets, dtype=np.int64), return_inverse=True)
-        rate = self.sharpness / int(taxonomy.heights[0])
+        # Of the first decision: pass-through nodes above it must change nothing.
+        rate = self.sharpness / int(taxonomy.heights[taxonomy.branching_nodes[0]])
         distribution = np.empty((nodes.size, taxonomy.n_leaves))
         for target, node in zip(distribution, taxonomy.last_of_chain[nodes].tolist(), strict=True):
             _fill_with_kinship(taxonomy, node, rate, target)

@@ -11,12 +11,16 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from .calibration import top_confidence
 from .inputs import (
+    NO_LABEL,
     NO_LABEL_ON_LEVEL,
     FloatArray,
     check_truth,
+    is_labelled,
     leaf_probabilities,
     nan_with_warning,
+    node_information,
     node_probabilities,
+    top_leaves,
 )
 
 # Probabilities of nodes held at once, to bound memory.
@@ -24,16 +28,17 @@ _CHUNK_ELEMENTS = 1 << 22
 
 
 class RiskCoverageCurve(NamedTuple):
-    """Fraction of wrong predictions among the most confident ones.
+    """Fraction of wrong predictions at each coverage.
 
     Parameters
     ----------
     coverage : ndarray of shape (n_thresholds,)
-        Fraction of the samples that are accepted, rising to 1.
+        Fraction of the samples that are accepted, rising to 1. In a hierarchical curve it is the
+        mean coverage of the predicted nodes.
     risk : ndarray of shape (n_thresholds,)
         Fraction of wrong predictions among them.
     threshold : ndarray of shape (n_thresholds,)
-        Lowest confidence that is accepted, falling.
+        Lowest confidence that is accepted, falling; infinite where nothing is.
     """
 
     coverage: FloatArray
@@ -142,6 +147,126 @@ def risk_coverage_area(
     """
     curve = _risk_coverage(y_true, y_proba, taxonomy, level, confidence, sample_weight, classes)
     area = np.diff(curve.coverage, prepend=0) @ curve.risk
+    return float(area) if curve.risk.size else float("nan")
+
+
+def coverage_at_risk(
+    y_true: Any,
+    y_proba: Any,
+    taxonomy: Taxonomy,
+    level: str | int = "leaf",
+    *,
+    max_risk: float = 0.05,
+    confidence: npt.ArrayLike | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+    classes: Any = None,
+) -> float:
+    """Compute the largest coverage at which the risk does not exceed a limit.
+
+    Parameters
+    ----------
+    y_true, y_proba, taxonomy, level, confidence, sample_weight, classes
+        As in :func:`risk_coverage_curve`.
+    max_risk : float, default=0.05
+        Largest fraction of wrong predictions among the accepted ones.
+
+    Returns
+    -------
+    coverage : float
+        Higher is better; 0 if the risk is above the limit everywhere. NaN, with a warning, if no
+        label reaches the level.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.metrics import coverage_at_risk
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> y_proba = [[0.2, 0.5, 0.3], [0.9, 0.1, 0.0]]  # dog, lynx, puma
+    >>> coverage_at_risk(["puma", "dog"], y_proba, tree)
+    0.5
+    """
+    if not 0 <= max_risk <= 1:
+        raise ValueError(f"max_risk must lie between 0 and 1, got {max_risk!r}.")
+    curve = _risk_coverage(y_true, y_proba, taxonomy, level, confidence, sample_weight, classes)
+    covered = curve.coverage[curve.risk <= max_risk]
+    return float(covered.max(initial=0.0)) if curve.risk.size else float("nan")
+
+
+def hierarchical_risk_coverage_curve(
+    y_true: Any,
+    y_proba: Any,
+    taxonomy: Taxonomy,
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+    classes: Any = None,
+) -> RiskCoverageCurve:
+    """Compute risk against coverage of predictions that climb instead of abstaining.
+
+    At each threshold the prediction climbs from the likeliest leaf to the lowest ancestor whose
+    probability reaches the threshold. The coverage of a node with m of the L leaves is
+    ``1 - log(m) / log(L)``: 1 for a leaf, 0 for the root, which is an abstention. The risk is the
+    fraction of predictions that contradict the label; the root never does [1]_.
+
+    Parameters
+    ----------
+    y_true, y_proba, taxonomy, sample_weight, classes
+        As in :func:`operating_curve`. A prediction below an ancestor label is not wrong.
+
+    Returns
+    -------
+    curve : RiskCoverageCurve
+        The arrays `coverage`, `risk` and `threshold`; first every prediction is the root, last
+        every one is a leaf. Empty, with a warning, if no sample is labelled.
+
+    References
+    ----------
+    .. [1] S. Goren, I. Galil and R. El-Yaniv, "Hierarchical selective classification",
+       NeurIPS 2024.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.metrics import hierarchical_risk_coverage_curve
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
+    >>> y_proba = [[0.1, 0.3, 0.6, 0.0]]  # fox, lynx, puma, wolf
+    >>> curve = hierarchical_risk_coverage_curve(["lynx"], y_proba, tree)
+    >>> curve.coverage, curve.risk, curve.threshold
+    (array([0. , 0.5, 1. ]), array([0., 0., 1.]), array([inf, 0.9, 0.6]))
+    """
+    return _hierarchical_risk_coverage(y_true, y_proba, taxonomy, sample_weight, classes)
+
+
+def hierarchical_aurc(
+    y_true: Any,
+    y_proba: Any,
+    taxonomy: Taxonomy,
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+    classes: Any = None,
+) -> float:
+    """Compute the area under the hierarchical risk-coverage curve (hAURC), by trapezoids.
+
+    Parameters
+    ----------
+    y_true, y_proba, taxonomy, sample_weight, classes
+        As in :func:`hierarchical_risk_coverage_curve`.
+
+    Returns
+    -------
+    area : float
+        Lower is better. NaN, with a warning, if no sample is labelled.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.metrics import hierarchical_aurc
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
+    >>> y_proba = [[0.1, 0.3, 0.6, 0.0]]  # fox, lynx, puma, wolf
+    >>> hierarchical_aurc(["lynx"], y_proba, tree)
+    0.25
+    """
+    curve = _hierarchical_risk_coverage(y_true, y_proba, taxonomy, sample_weight, classes)
+    area = np.trapezoid(curve.risk, curve.coverage)
     return float(area) if curve.risk.size else float("nan")
 
 
@@ -263,21 +388,61 @@ def _risk_coverage(
     return RiskCoverageCurve(mass / (mass[-1] if mass.size else 1), wrong / mass, -values)
 
 
+def _hierarchical_risk_coverage(
+    y_true: Any, y_proba: Any, tree: Taxonomy, sample_weight: Any, classes: Any
+) -> RiskCoverageCurve:
+    truth, leaves, weight = _labelled(y_true, y_proba, tree, sample_weight, classes)
+    if not truth.size:
+        empty = np.empty(0)
+        return RiskCoverageCurve(empty, empty, empty)
+    best = tree.leaf_nodes[top_leaves(leaves, tree)]
+    path = np.stack([tree.climb_to_depth(best, d) for d in range(tree.n_levels + 1)], axis=1)
+    probability = np.empty(path.shape)
+    step = max(1, _CHUNK_ELEMENTS // tree.n_nodes)
+    for low in range(0, truth.size, step):
+        chunk = slice(low, low + step)
+        of_nodes = node_probabilities(leaves[chunk], tree)
+        probability[chunk] = np.take_along_axis(of_nodes, path[chunk], axis=1)
+    common = tree.lowest_common_ancestor(truth[:, None], path)
+    wrong = ((common != path) & (common != truth[:, None])).astype(np.float64)
+    coverage = node_information(tree)[path] / np.log(tree.n_leaves)
+    # Each node of the path is predicted from its own probability down to that of the next.
+    fraction = (weight / weight.sum())[:, None]
+    threshold, gained, lost = _accumulate(
+        probability[:, 1:], fraction * np.diff(coverage), fraction * np.diff(wrong)
+    )
+    return RiskCoverageCurve(gained, lost, threshold)
+
+
+def _labelled(
+    y_true: Any, y_proba: Any, tree: Taxonomy, sample_weight: Any, classes: Any
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return truth, leaf probabilities and weight of the labelled samples; warn if none is."""
+    leaves = leaf_probabilities(y_proba, tree, classes)
+    truth, weight = check_truth(y_true, leaves, tree, sample_weight)
+    counts = is_labelled(truth, tree) & (weight > 0)
+    if not counts.any():
+        nan_with_warning(NO_LABEL, stacklevel=5)
+    return truth[counts], leaves[counts], weight[counts]
+
+
+def _accumulate(threshold: FloatArray, *changes: FloatArray) -> tuple[FloatArray, ...]:
+    """Add up changes as the threshold falls from infinity; equal ones take effect together."""
+    values, which = np.unique(-threshold, return_inverse=True)
+    totals = (np.bincount(which.ravel(), change.ravel(), values.size) for change in changes)
+    return np.append(np.inf, -values), *(np.append(0.0, np.cumsum(total)) for total in totals)
+
+
 def _operating(
     y_true: Any, y_proba: Any, tree: Taxonomy, sample_weight: Any, classes: Any
 ) -> OperatingCurve:
-    leaves = leaf_probabilities(y_proba, tree, classes)
-    truth, weight = check_truth(y_true, leaves, tree, sample_weight)
-    n_below = tree.leaf_stop - tree.leaf_start
-    counts = (n_below[truth] < tree.n_leaves) & (weight > 0)
-    truth, leaves, weight = truth[counts], leaves[counts], weight[counts]
+    truth, leaves, weight = _labelled(y_true, y_proba, tree, sample_weight, classes)
     if not truth.size:
-        nan_with_warning("no labelled sample", stacklevel=4)
         empty = np.empty(0)
         return OperatingCurve(empty, empty, empty)
     # Pass-through nodes repeat their child: same leaves, same probability.
     nodes = np.flatnonzero(tree.n_children != 1)
-    nodes = nodes[np.argsort(n_below[nodes], kind="stable")]
+    nodes = nodes[np.argsort((tree.leaf_stop - tree.leaf_start)[nodes], kind="stable")]
     step = max(1, _CHUNK_ELEMENTS // nodes.size)
     steps = [
         _prediction_steps(truth[low : low + step], leaves[low : low + step], nodes, tree)
@@ -287,16 +452,9 @@ def _operating(
     threshold, information, accuracy = (
         np.concatenate([part[column] for part in steps]) for column in (1, 2, 3)
     )
-    # All samples with the same threshold change their prediction together.
-    values, which = np.unique(-threshold, return_inverse=True)
     fraction = weight[sample] / weight.sum()
-    gained = np.bincount(which, fraction * information, values.size)
-    lost = np.bincount(which, fraction * accuracy, values.size)
-    return OperatingCurve(
-        np.append(0.0, np.cumsum(gained)),
-        1 + np.append(0.0, np.cumsum(lost)),
-        np.append(np.inf, -values),
-    )
+    threshold, gained, lost = _accumulate(threshold, fraction * information, fraction * accuracy)
+    return OperatingCurve(gained, 1 + lost, threshold)
 
 
 def _prediction_steps(
@@ -321,7 +479,7 @@ def _prediction_steps(
     column = len(groups) - 1 - column
     predicted, truth = nodes[best[sample, column]], truth[sample]
     common = tree.lowest_common_ancestor(truth, predicted)
-    all_information = np.log(tree.n_leaves / n_below)
+    all_information = node_information(tree)
     information = all_information[common] / all_information[truth]
     right = ((common == predicted) | (common == truth)).astype(np.float64)
     # Before its first step the prediction is the root: right, and without information.

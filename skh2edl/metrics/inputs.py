@@ -1,7 +1,8 @@
 """Check the input of metrics, and turn labels and probabilities into nodes of the tree.
 
 A pass-through node and its only child have the same leaves and mean the same class. Labels are
-therefore moved to the deepest node of such a chain before they are compared.
+therefore moved to the deepest node of such a chain before they are compared. A label that names
+all leaves, the root or a pass-through node below it, means "unlabelled".
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..taxonomy.tree import IntArray
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
+NO_LABEL = "no labelled sample"
 NO_LABEL_ON_LEVEL = "no sample whose label reaches the level"
 # float32 sums over thousands of leaves stay well inside; logits and counts do not.
 _SUM_TOLERANCE = 1e-3
@@ -35,6 +37,21 @@ def are_probabilities(y_pred: Any) -> bool:
 def label_nodes(labels: Any, tree: Taxonomy) -> IntArray:
     """Return the node of each label, the deepest of those with the same leaves."""
     return tree.last_of_chain[tree.resolve(labels)]
+
+
+def is_labelled(truth: IntArray, tree: Taxonomy) -> BoolArray:
+    """Tell which labels say something: those that some decision leads to."""
+    return np.asarray(tree.last_decision[truth] >= 0)
+
+
+def truth_on_level(truth: IntArray, tree: Taxonomy, depth: int) -> IntArray:
+    """Return the true node of a level, -1 where the label does not reach it or says nothing."""
+    return np.where(is_labelled(truth, tree), tree.climb_to_depth(truth, depth), -1)
+
+
+def node_information(tree: Taxonomy) -> FloatArray:
+    """Return the information of each node in nats: log(L / m) with m of the L leaves below it."""
+    return np.log(tree.n_leaves / (tree.leaf_stop - tree.leaf_start))
 
 
 def leaf_probabilities(proba: Any, tree: Taxonomy, classes: Any = None) -> FloatArray:
@@ -174,7 +191,7 @@ def check_truth_on_level(
 ) -> tuple[IntArray, FloatArray, BoolArray]:
     """Return true nodes and weights of the samples that count on a level, and which these are."""
     nodes, weight = check_truth(y_true, predictions, tree, sample_weight)
-    truth = tree.climb_to_depth(nodes, depth)
+    truth = truth_on_level(nodes, tree, depth)
     counts = (truth >= 0) & (weight > 0)
     return truth[counts], weight[counts], counts
 
@@ -203,11 +220,13 @@ def check_length(truth: npt.NDArray[Any], predictions: npt.NDArray[Any]) -> None
         )
 
 
-def mean_or_nan(values: npt.NDArray[Any], weight: FloatArray, nothing: str) -> float:
+def mean_or_nan(
+    values: npt.NDArray[Any], weight: FloatArray, nothing: str, stacklevel: int = 4
+) -> float:
     """Return the weighted mean, or NaN and a warning if the weights sum to 0."""
     total = weight.sum()
     if not total > 0:
-        return nan_with_warning(nothing, stacklevel=4)
+        return nan_with_warning(nothing, stacklevel)
     return float(values @ weight / total)
 
 

@@ -10,15 +10,22 @@ import numpy.typing as npt
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from .inputs import (
+    NO_LABEL,
     NO_LABEL_ON_LEVEL,
     FloatArray,
+    are_probabilities,
+    check_truth,
     check_truth_on_level,
+    is_labelled,
+    label_nodes,
     leaf_probabilities,
     level_probabilities,
     mean_or_nan,
     nan_with_warning,
     predicted_on_level,
     take_nodes,
+    top_of_level,
+    truth_on_level,
 )
 
 
@@ -110,6 +117,56 @@ def level_balanced_accuracy(
     right = np.bincount(truth, weight * (truth == predicted))
     present = total > 0
     return float((right[present] / total[present]).mean())
+
+
+def full_path_accuracy(
+    y_true: Any,
+    y_pred: Any,
+    taxonomy: Taxonomy,
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+    classes: Any = None,
+) -> float:
+    """Compute the fraction of samples that are right on every level.
+
+    With probabilities each level has a prediction of its own, its likeliest node, so a right leaf
+    is not enough: the likeliest node of a higher level may lie elsewhere.
+
+    Parameters
+    ----------
+    y_true : sequence of labels of shape (n_samples,)
+        True labels, leaves or ancestors. An ancestor is judged on the levels that it reaches.
+    y_pred, taxonomy, sample_weight, classes
+        As in :func:`level_accuracy`.
+
+    Returns
+    -------
+    accuracy : float
+        NaN, with a warning, if no sample is labelled.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.metrics import full_path_accuracy
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> y_proba = [[0.4, 0.3, 0.3], [0.1, 0.6, 0.3]]  # dog, lynx, puma
+    >>> full_path_accuracy(["dog", "lynx"], y_proba, tree)
+    0.5
+    """
+    leaves = leaf_probabilities(y_pred, taxonomy, classes) if are_probabilities(y_pred) else None
+    labels = label_nodes(y_pred if leaves is None else [], taxonomy)
+    given: npt.NDArray[Any] = labels if leaves is None else leaves
+    truth, weight = check_truth(y_true, given, taxonomy, sample_weight)
+    right = is_labelled(truth, taxonomy)
+    weight = weight * right
+    for depth in range(1, taxonomy.n_levels + 1):
+        if leaves is None:
+            predicted = taxonomy.climb_to_depth(labels, depth)
+        else:
+            predicted, _ = top_of_level(leaves, taxonomy, depth)
+        on_level = truth_on_level(truth, taxonomy, depth)
+        right = right & ((on_level < 0) | (on_level == predicted))
+    return mean_or_nan(right, weight, NO_LABEL)
 
 
 def level_nll(

@@ -13,16 +13,27 @@ from sklearn.exceptions import UndefinedMetricWarning
 from ..taxonomy.taxonomy import Taxonomy
 from ..utils.optional import import_optional
 from .calibration import level_adaptive_ece, level_ece
-from .curves import operating_area, risk_coverage_area
+from .curves import coverage_at_risk, hierarchical_aurc, operating_area, risk_coverage_area
 from .descent import oracle_descent, path_consistency
-from .inputs import check_truth, leaf_probabilities, top_leaves
-from .levels import level_accuracy, level_balanced_accuracy, level_brier, level_nll
-from .severity import (
-    first_error_depth,
-    hierarchical_distance,
+from .inputs import check_truth, leaf_probabilities, truth_on_level
+from .levels import (
+    full_path_accuracy,
+    level_accuracy,
+    level_balanced_accuracy,
+    level_brier,
+    level_nll,
+)
+from .paths import (
     hierarchical_fscore,
     hierarchical_precision,
     hierarchical_recall,
+    information_precision,
+    information_recall,
+)
+from .severity import (
+    first_error_depth,
+    hierarchical_distance,
+    hops,
     kept_ancestor,
     mistake_severity,
 )
@@ -36,17 +47,23 @@ _OF_LEVELS: dict[str, _Metric] = {
     "ece": level_ece,
     "adaptive_ece": level_adaptive_ece,
     "risk_coverage_area": risk_coverage_area,
+    "coverage_at_risk": coverage_at_risk,
     "kept_ancestor": kept_ancestor,
     "oracle_descent": oracle_descent,
 }
 _OF_THE_TREE: dict[str, _Metric] = {
+    "full_path_accuracy": full_path_accuracy,
     "first_error_depth": first_error_depth,
     "mistake_severity": mistake_severity,
     "hierarchical_distance": hierarchical_distance,
+    "hops": hops,
     "hierarchical_precision": hierarchical_precision,
     "hierarchical_recall": hierarchical_recall,
     "hierarchical_fscore": hierarchical_fscore,
+    "information_precision": information_precision,
+    "information_recall": information_recall,
     "operating_area": operating_area,
+    "hierarchical_aurc": hierarchical_aurc,
 }
 
 
@@ -126,13 +143,12 @@ def _figures(
     leaves = leaf_probabilities(y_proba, tree, classes)
     nodes, weight = check_truth(y_true, leaves, tree, sample_weight)
     proba = leaves[:, tree.leaf_order]
-    y_pred = tree.labels(tree.leaf_nodes[top_leaves(leaves, tree)])
     rows: dict[str, dict[str, float]] = {}
     with warnings.catch_warnings():
         # The reader sees the NaN in its place.
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         for depth in range(1, tree.n_levels + 1):
-            reaches = tree.climb_to_depth(nodes, depth) >= 0
+            reaches = truth_on_level(nodes, tree, depth) >= 0
             rows[level_title(tree, depth)] = {
                 "classes": tree.nodes_at_depth(depth).size,
                 "support": float(weight[reaches].sum()),
@@ -146,8 +162,7 @@ def _figures(
             "path_consistency": path_consistency(proba, tree, sample_weight=weight),
         }
         for name, metric in _OF_THE_TREE.items():
-            given = proba if metric is operating_area else y_pred
-            rows["tree"][name] = metric(y_true, given, tree, sample_weight=weight)
+            rows["tree"][name] = metric(y_true, proba, tree, sample_weight=weight)
     return rows
 
 

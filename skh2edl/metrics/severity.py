@@ -15,19 +15,16 @@ import numpy.typing as npt
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from .inputs import (
+    NO_LABEL,
     BoolArray,
     FloatArray,
-    are_probabilities,
-    check_length,
     check_truth,
-    check_weight,
+    is_labelled,
     leaf_probabilities,
     mean_or_nan,
-    nan_with_warning,
     predicted_nodes,
 )
 
-_NO_LABEL = "no labelled sample"
 _NO_MISTAKE = "no prediction that contradicts its label"
 
 
@@ -199,7 +196,7 @@ def hierarchical_distance(
     """
     pairs = _pairs(y_true, y_pred, taxonomy, sample_weight, classes)
     height = np.where(pairs.common == pairs.truth, 0, taxonomy.heights[pairs.common])
-    return mean_or_nan(height, pairs.weight, _NO_LABEL)
+    return mean_or_nan(height, pairs.weight, NO_LABEL)
 
 
 def top_k_hierarchical_distance(
@@ -242,143 +239,129 @@ def top_k_hierarchical_distance(
     >>> top_k_hierarchical_distance(["lynx"], y_proba, tree, k=2)
     0.5
     """
-    if not isinstance(k, (int, np.integer)) or not 1 <= k <= taxonomy.n_leaves:
-        raise ValueError(
-            f"k must be an integer between 1 and the {taxonomy.n_leaves} leaves, got {k!r}."
-        )
+    _check_k(k, taxonomy)
     leaves = leaf_probabilities(y_proba, taxonomy, classes)
     truth, weight = check_truth(y_true, leaves, taxonomy, sample_weight)
-    best = np.argsort(-leaves[:, taxonomy.leaf_order], axis=1, kind="stable")[:, :k]
-    predicted = taxonomy.leaf_nodes[taxonomy.leaf_order[best]]
+    predicted = taxonomy.leaf_nodes[_ranking(leaves, taxonomy, k)]
     common = taxonomy.lowest_common_ancestor(truth[:, None], predicted)
     height = np.where(common == truth[:, None], 0, taxonomy.heights[common])
-    return mean_or_nan(height.mean(axis=1), weight * _is_labelled(truth, taxonomy), _NO_LABEL)
+    return mean_or_nan(height.mean(axis=1), weight * is_labelled(truth, taxonomy), NO_LABEL)
 
 
-def hierarchical_precision(
+def hops(
     y_true: Any,
-    y_pred: Any,
+    y_proba: Any,
     taxonomy: Taxonomy,
+    k: int | None = None,
     *,
     sample_weight: npt.ArrayLike | None = None,
     classes: Any = None,
 ) -> float:
-    """Compute the fraction of predicted nodes that are right, micro-averaged.
+    """Compute the hierarchically ordered preference score (HOPS) of the ranking of the leaves.
 
-    Labels and predictions stand for themselves and their ancestors without the root. Predicted
-    nodes below an ancestor label are not among the label's and count as wrong: on coarse labels
-    read :func:`level_accuracy` instead.
+    The tree orders the leaves around the true one: the true leaf first (preference 0), then those
+    that share its lowest branching ancestor (1), the next one (2), and so on. Predictions give the
+    leaves in order of probability. At each place the preference found is compared with the one
+    expected, and the differences are added up with weights that fall from place to place:
+    ``2 ** -r`` at the first place where preference r is expected, and linearly from there to that
+    of the next preference, or to 0 after the last; 1 for the true leaf. The score is 1 less this
+    sum over the sum of the reversed order, and not less than 0 [1]_.
+
+    Unlike :func:`mistake_severity` it cannot be improved by more small mistakes, and unlike
+    :func:`top_k_hierarchical_distance` it sees the order inside the first k leaves.
 
     Parameters
     ----------
-    y_true, y_pred, taxonomy, sample_weight, classes
-        As in :func:`first_error_depth`.
+    y_true : sequence of labels of shape (n_samples,)
+        True labels; only samples labelled with a leaf count.
+    y_proba : array-like of shape (n_samples, n_leaves)
+        Probabilities of the leaves. Equally likely ones are ranked as in ``classes_``.
+    taxonomy : Taxonomy
+        The tree.
+    k : int, default=None
+        Number of places that count; None means all of them. With 1 the score is the accuracy.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weight of each sample; None weighs all the same.
+    classes : sequence of labels, default=None
+        Columns of `y_proba`, as in :func:`level_accuracy`.
 
     Returns
     -------
-    precision : float
-        NaN, with a warning, if all predictions are the root.
+    score : float
+        Between 0 and 1, higher is better. NaN, with a warning, if no sample is labelled with a
+        leaf.
+
+    References
+    ----------
+    .. [1] D. Sani and S. Anand, "Hier-COS: making deep features hierarchy-aware via composition
+       of orthogonal subspaces", CVPR 2026; the places and weights are those of the authors' code.
 
     Examples
     --------
     >>> from skh2edl import Taxonomy
-    >>> from skh2edl.metrics import hierarchical_precision
+    >>> from skh2edl.metrics import hops
     >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
-    >>> hierarchical_precision(["lynx", "fox"], ["puma", "fox"], tree)
-    0.75
+    >>> y_proba = [[0.1, 0.6, 0.2, 0.1], [0.2, 0.6, 0.1, 0.1]]  # fox, lynx, puma, wolf
+    >>> round(hops(["lynx"], y_proba[:1], tree), 4), round(hops(["lynx"], y_proba[1:], tree), 4)
+    (1.0, 0.75)
     """
-    common, _, predicted = _ancestor_counts(y_true, y_pred, taxonomy, sample_weight, classes)
-    return common / predicted if predicted > 0 else nan_with_warning("no prediction below the root")
+    if k is not None:
+        _check_k(k, taxonomy)
+    leaves = leaf_probabilities(y_proba, taxonomy, classes)
+    truth, weight = check_truth(y_true, leaves, taxonomy, sample_weight)
+    counts = (taxonomy.n_children[truth] == 0) & (weight > 0)
+    truth, leaves, weight = truth[counts], leaves[counts], weight[counts]
+    ranking = _ranking(leaves, taxonomy, k)
+    score = np.empty(truth.size)
+    for leaf in np.unique(truth).tolist():
+        own = truth == leaf
+        score[own] = _preference_score(_preferences(leaf, taxonomy), ranking[own])
+    return mean_or_nan(score, weight, "no sample that is labelled with a leaf")
 
 
-def hierarchical_recall(
-    y_true: Any,
-    y_pred: Any,
-    taxonomy: Taxonomy,
-    *,
-    sample_weight: npt.ArrayLike | None = None,
-    classes: Any = None,
-) -> float:
-    """Compute the fraction of the labels' nodes that are predicted, micro-averaged.
-
-    Parameters
-    ----------
-    y_true, y_pred, taxonomy, sample_weight, classes
-        As in :func:`first_error_depth`; ancestors as in :func:`hierarchical_precision`.
-
-    Returns
-    -------
-    recall : float
-        NaN, with a warning, if no sample is labelled.
-
-    Examples
-    --------
-    >>> from skh2edl import Taxonomy
-    >>> from skh2edl.metrics import hierarchical_recall
-    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
-    >>> hierarchical_recall(["lynx", "fox"], ["cat", "fox"], tree)
-    0.75
-    """
-    common, labelled, _ = _ancestor_counts(y_true, y_pred, taxonomy, sample_weight, classes)
-    return common / labelled if labelled > 0 else nan_with_warning(_NO_LABEL)
+def _preference_score(preference: IntArray, ranking: IntArray) -> FloatArray:
+    """Return the HOPS of rankings (n, k) of leaves whose preferences are given."""
+    k = ranking.shape[1]
+    found, expected = preference[ranking], np.sort(preference)[:k]
+    if k == 1:
+        return (found[:, 0] == 0).astype(np.float64)
+    sizes = np.bincount(preference)
+    parts = [np.ones(1)]
+    for rank, size in enumerate(sizes[1:], start=1):
+        end = 0.0 if rank == len(sizes) - 1 else 0.5
+        parts.append(0.5**rank * np.linspace(1, end, size, endpoint=False))
+    place_weight = np.concatenate(parts)[:k]
+    worst = place_weight @ np.abs(expected - expected[::-1])
+    return np.maximum(1 - np.abs(found - expected) @ place_weight / worst, 0.0)
 
 
-def hierarchical_fscore(
-    y_true: Any,
-    y_pred: Any,
-    taxonomy: Taxonomy,
-    *,
-    sample_weight: npt.ArrayLike | None = None,
-    classes: Any = None,
-) -> float:
-    """Compute the harmonic mean of hierarchical precision and recall.
-
-    Parameters
-    ----------
-    y_true, y_pred, taxonomy, sample_weight, classes
-        As in :func:`first_error_depth`; ancestors as in :func:`hierarchical_precision`.
-
-    Returns
-    -------
-    fscore : float
-        NaN, with a warning, if no sample is labelled.
-
-    Examples
-    --------
-    >>> from skh2edl import Taxonomy
-    >>> from skh2edl.metrics import hierarchical_fscore
-    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
-    >>> round(hierarchical_fscore(["lynx", "fox"], ["cat", "fox"], tree), 4)
-    0.8571
-    """
-    common, labelled, predicted = _ancestor_counts(y_true, y_pred, taxonomy, sample_weight, classes)
-    # 2PR / (P + R) with the common factor cancelled, which also holds where P is undefined.
-    return 2 * common / (labelled + predicted) if labelled > 0 else nan_with_warning(_NO_LABEL)
+def _preferences(leaf: int, tree: Taxonomy) -> IntArray:
+    """Return how many decisions above a leaf lies its common ancestor with each leaf."""
+    preference = np.zeros(tree.n_leaves, dtype=np.int64)
+    start, stop, rank, node = int(tree.leaf_start[leaf]), int(tree.leaf_stop[leaf]), 0, leaf
+    while node > 0:
+        node = int(tree.parents[node])
+        low, high = int(tree.leaf_start[node]), int(tree.leaf_stop[node])
+        rank += high - low > stop - start
+        preference[low:start] = preference[stop:high] = rank
+        start, stop = low, high
+    return preference
 
 
-def _is_labelled(truth: IntArray, tree: Taxonomy) -> BoolArray:
-    return np.asarray(tree.leaf_stop[truth] - tree.leaf_start[truth] < tree.n_leaves)
+def _ranking(leaves: FloatArray, tree: Taxonomy, k: int | None) -> IntArray:
+    """Return positions of the k likeliest leaves; among equals the first in `classes_`."""
+    return tree.leaf_order[np.argsort(-leaves[:, tree.leaf_order], axis=1, kind="stable")[:, :k]]
+
+
+def _check_k(k: int, tree: Taxonomy) -> None:
+    if not isinstance(k, (int, np.integer)) or not 1 <= k <= tree.n_leaves:
+        raise ValueError(
+            f"k must be an integer between 1 and the {tree.n_leaves} leaves, got {k!r}."
+        )
 
 
 def _pairs(y_true: Any, y_pred: Any, tree: Taxonomy, sample_weight: Any, classes: Any) -> _Pairs:
     predicted = predicted_nodes(y_pred, tree, classes)
     truth, weight = check_truth(y_true, predicted, tree, sample_weight)
     common = tree.lowest_common_ancestor(truth, predicted)
-    return _Pairs(truth, predicted, common, weight * _is_labelled(truth, tree))
-
-
-def _ancestor_counts(
-    y_true: Any, y_pred: Any, tree: Taxonomy, sample_weight: Any, classes: Any
-) -> tuple[float, float, float]:
-    """Count nodes below the root: common to label and prediction, of labels, of predictions."""
-    # Sets of nodes, so here a pass-through node and its child are two.
-    truth = tree.resolve(y_true)
-    if are_probabilities(y_pred):
-        predicted = predicted_nodes(y_pred, tree, classes)
-    else:
-        predicted = tree.resolve(y_pred)
-    check_length(truth, predicted)
-    weight = check_weight(sample_weight, truth.size) * _is_labelled(truth, tree)
-    common = tree.lowest_common_ancestor(truth, predicted)
-    counts = [float(tree.depths[nodes] @ weight) for nodes in (common, truth, predicted)]
-    return counts[0], counts[1], counts[2]
+    return _Pairs(truth, predicted, common, weight * is_labelled(truth, tree))

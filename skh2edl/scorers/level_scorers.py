@@ -31,6 +31,7 @@ _OF_LEVELS = {
     "neg_ece": _Rule(metrics.level_ece, -1, "predict_proba"),
     "neg_adaptive_ece": _Rule(metrics.level_adaptive_ece, -1, "predict_proba"),
     "neg_risk_coverage_area": _Rule(metrics.risk_coverage_area, -1, "predict_proba"),
+    "coverage_at_risk": _Rule(metrics.coverage_at_risk, 1, "predict_proba"),
     "oracle_descent": _Rule(metrics.oracle_descent, 1, "predict_proba"),
     "kept_ancestor": _Rule(metrics.kept_ancestor, 1, "predict"),
 }
@@ -40,16 +41,21 @@ _OF_OPINIONS = {
 }
 _OF_THE_TREE = {
     "path_consistency": _Rule(metrics.path_consistency, 1, "predict_proba"),
+    "full_path_accuracy": _Rule(metrics.full_path_accuracy, 1, "either"),
     "first_error_depth": _Rule(metrics.first_error_depth, 1, "predict"),
     "neg_mistake_severity": _Rule(metrics.mistake_severity, -1, "predict"),
     "neg_hierarchical_distance": _Rule(metrics.hierarchical_distance, -1, "predict"),
     "neg_top_k_hierarchical_distance": _Rule(
         metrics.top_k_hierarchical_distance, -1, "predict_proba"
     ),
+    "hops": _Rule(metrics.hops, 1, "predict_proba"),
     "hierarchical_precision": _Rule(metrics.hierarchical_precision, 1, "predict"),
     "hierarchical_recall": _Rule(metrics.hierarchical_recall, 1, "predict"),
     "hierarchical_fscore": _Rule(metrics.hierarchical_fscore, 1, "predict"),
+    "information_precision": _Rule(metrics.information_precision, 1, "predict"),
+    "information_recall": _Rule(metrics.information_recall, 1, "predict"),
     "operating_area": _Rule(metrics.operating_area, 1, "predict_proba"),
+    "neg_hierarchical_aurc": _Rule(metrics.hierarchical_aurc, -1, "predict_proba"),
 }
 
 
@@ -241,9 +247,9 @@ def make_level_scorer(
     ----------
     metric : str
         "accuracy", "balanced_accuracy", "neg_nll", "neg_brier", "neg_ece", "neg_adaptive_ece",
-        "neg_risk_coverage_area", "oracle_descent", "kept_ancestor", or for estimators with
-        ``predict_hyper_opinion`` "nonspecificity_auroc" and "vacuity_auroc". Losses are negated,
-        so greater is better; their names may be given without ``neg_``.
+        "neg_risk_coverage_area", "coverage_at_risk", "oracle_descent", "kept_ancestor", or for
+        estimators with ``predict_hyper_opinion`` "nonspecificity_auroc" and "vacuity_auroc".
+        Losses are negated, so greater is better; their names may be given without ``neg_``.
     level : str or int
         Name or depth of the level, "leaf" for the deepest.
     taxonomy : Taxonomy
@@ -289,17 +295,19 @@ def make_tree_scorer(
     Parameters
     ----------
     metric : str
-        "path_consistency", "first_error_depth", "neg_mistake_severity",
-        "neg_hierarchical_distance", "neg_top_k_hierarchical_distance",
-        "hierarchical_precision", "hierarchical_recall", "hierarchical_fscore" or
-        "operating_area". Losses are negated, so greater is better; their names may be given
-        without ``neg_``.
+        "path_consistency", "full_path_accuracy", "first_error_depth", "neg_mistake_severity",
+        "neg_hierarchical_distance", "neg_top_k_hierarchical_distance", "hops",
+        "hierarchical_precision", "hierarchical_recall", "hierarchical_fscore",
+        "information_precision", "information_recall", "operating_area" or
+        "neg_hierarchical_aurc". Losses are negated, so greater is better; their names may be
+        given without ``neg_``.
     taxonomy : Taxonomy
         The tree.
     response_method : {"predict", "predict_proba"}, default=None
-        What metrics that accept labels and probabilities read; None takes ``predict``.
+        What metrics that accept labels and probabilities read; None takes ``predict``, for
+        "full_path_accuracy" ``predict_proba`` if the estimator has it.
     **options
-        More arguments of the metric, such as ``k``.
+        More arguments of the metric, such as ``k`` or ``average="macro"``.
 
     Returns
     -------

@@ -89,8 +89,9 @@ class FeatureSamples:
         parts = []
         with torch.inference_mode():
             for start in range(0, max(len(self), 1), _ROWS_AT_ONCE):
-                rows = torch.from_numpy(self.features[start : start + _ROWS_AT_ONCE])
-                parts.append(read(network.standardized(rows.to(device))).cpu().numpy())
+                rows = self.features[start : start + _ROWS_AT_ONCE]
+                inputs = torch.from_numpy(np.require(rows, requirements="W"))  # else torch warns
+                parts.append(read(network.standardized(inputs.to(device))).cpu().numpy())
         return np.concatenate(parts)
 
     def describe(self, position: int) -> str:

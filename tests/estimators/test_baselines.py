@@ -12,6 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import skh2edl
 from skh2edl import (
+    DAEDLClassifier,
+    FEDLClassifier,
     FlatCEClassifier,
     FlatEDLClassifier,
     H2EDLClassifier,
@@ -29,7 +31,9 @@ from skh2edl import (
 )
 from skh2edl.datasets import make_glyphs
 from skh2edl.estimators.methods import MODEL_CLASSES
+from skh2edl.heads.daedl import DAEDLHead
 from skh2edl.heads.evidential import FlatEDLHead, HENNHead, IEDLHead, REDLHead
+from skh2edl.heads.fedl import FEDLHead
 from skh2edl.heads.softmax import HXEHead, SoftLabelHead, SoftmaxHead, SoftmaxTreeHead
 from skh2edl.training.checkpoints import CheckpointFile
 
@@ -71,6 +75,11 @@ METHODS = {
         {**EVIDENCE, "leaf_prior": 0.3, "partial_labels": "soft"},
     ),
     HENNClassifier: (HENNHead, EVIDENCE),
+    DAEDLClassifier: (
+        DAEDLHead,
+        {"kl_weight": 0.02, "shrinkage": 0.3, "partial_labels": "soft"},
+    ),
+    FEDLClassifier: (FEDLHead, {"partial_labels": "soft"}),
 }
 EVIDENTIAL = [
     FlatEDLClassifier,
@@ -227,6 +236,21 @@ def test_flat_edl_is_h2edl_on_a_flat_tree(data):
     assert len(set(np.round(flat.network_.head.prior.tolist(), 6))) == 2
 
 
+def test_flat_edl_has_the_published_evidence(data):
+    """Sensoy et al. 2018: the positive part of the logits, over the prior of 1 on each leaf."""
+    X, labels, leaves = data
+    clf = FlatEDLClassifier(TREE, backbone=None, evidence="relu", evidence_scale=1.0, l2=1e-4)
+    clf.fit(X, labels)
+    features = clf.network_.standardized(torch.from_numpy(X))
+    logits = clf.network_.head.linear(features).detach().numpy()[:, TREE.leaf_order]
+    evidence = np.maximum(logits, 0)
+    belief, vacuity = clf.predict_opinion(X)
+    np.testing.assert_allclose(vacuity, 5 / (evidence.sum(axis=1) + 5), rtol=1e-9)
+    np.testing.assert_allclose(belief, evidence * vacuity[:, None] / 5, rtol=1e-9)
+    assert (logits < 0).any()
+    assert clf.score(X, leaves) > 0.8
+
+
 @pytest.mark.parametrize("method", EVIDENTIAL, ids=lambda method: method.__name__)
 def test_belief_bounds_probability_and_sums_to_one_with_vacuity(method, data):
     X, labels, _ = data
@@ -282,6 +306,61 @@ def test_an_unreadable_image_gets_a_vacuous_opinion(tmp_path):
     expected = {name: 1 / (3 if name == "lynx" else 2) for name in TREE.leaves}
     total = sum(expected.values())
     np.testing.assert_allclose(proba, [expected[name] / total for name in clf.classes_], rtol=1e-5)
+
+
+def test_daedl_knows_how_far_a_sample_is_from_the_training_samples(data):
+    X, labels, leaves = data
+    clf = DAEDLClassifier(TREE, backbone=None).fit(X, labels)
+    head, features = clf.network_.head, clf.network_.standardized(torch.from_numpy(X))
+    is_leaf = np.isin(labels.astype(str), TREE.leaves)
+    again = DAEDLHead(TREE, 6).double()
+    position = [TREE.leaves.index(label) for label in labels[is_leaf]]
+    again.fit_density(features[is_leaf], torch.tensor(position), torch.ones(is_leaf.sum()))
+    torch.testing.assert_close(head.density(features), again.density(features))
+    far, near = clf.predict_proba(X * 20), clf.predict_proba(X)
+    np.testing.assert_allclose(far, 0.2, atol=0.01)
+    assert near.max(axis=1).mean() > 0.5
+    # The logits decide which leaf is best, also where all are about equally likely.
+    logits = head.logits(clf.network_.standardized(torch.from_numpy(X * 20)))
+    best = np.array(TREE.leaves)[logits.argmax(1).numpy()]
+    np.testing.assert_array_equal(clf.predict(X * 20), best)
+    coarse = [TREE.ancestor(name, "family") for name in leaves[leaves != "newt"]]
+    without = DAEDLClassifier(TREE, backbone=None).fit(X[leaves != "newt"], coarse)
+    assert (without.network_.head.density(features) == 1).all()
+
+
+def test_daedl_counts_a_weight_as_so_many_samples(data):
+    X, labels, _ = data
+    weight = np.random.default_rng(1).integers(0, 3, len(X))
+    options = {"backbone": None, "tol": 1e-7}
+    weighted = DAEDLClassifier(TREE, **options).fit(X, labels, sample_weight=weight)
+    repeated = DAEDLClassifier(TREE, **options)
+    repeated.fit(np.repeat(X, weight, axis=0), np.repeat(labels, weight))
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("method", [DAEDLClassifier, FEDLClassifier])
+def test_variances_are_in_the_order_of_the_classes_and_those_of_nothing_known_are_uniform(
+    method, data, tmp_path
+):
+    X, labels, _ = data
+    clf = method(TREE, backbone=None).fit(X, labels)
+    variance, proba = clf.predict_variance(X), clf.predict_proba(X)
+    assert ((variance > 0) & (variance < proba * (1 - proba))).all()
+    features = clf.network_.standardized(torch.from_numpy(X))
+    of_leaf = dict(zip(TREE.leaves, clf.network_.head.variance(features).T.tolist(), strict=True))
+    for column, leaf in enumerate(clf.classes_):
+        np.testing.assert_allclose(variance[:, column], of_leaf[leaf])
+    bad = tmp_path / "bad.png"
+    bad.write_bytes(b"no picture")
+    good = tmp_path / "good.png"
+    Image.fromarray(np.zeros((16, 16), dtype=np.uint8)).save(good)
+    options = {"backbone": "test_resnet", "weights": None, "image_size": 16, "finetune": "head"}
+    clf = method(TREE, on_bad_image="skip", max_iter=3, tol=1, **options)
+    clf.fit([str(good)] * 5, TREE.leaves)
+    with pytest.warns(UserWarning, match="could not be read"):
+        variance = clf.predict_variance([str(bad)])[0]
+    np.testing.assert_allclose(variance, torch.distributions.Dirichlet(torch.ones(5)).variance)
 
 
 def test_henn_groups_are_a_level(data):

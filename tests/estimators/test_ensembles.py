@@ -19,6 +19,7 @@ from skh2edl import (
     Taxonomy,
     TreeEnsembleClassifier,
 )
+from skh2edl.estimators.ensembles import match_moments
 
 TREE = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
 
@@ -97,6 +98,66 @@ def test_opinions_are_fused_by_averaging(fused, data):
         fused.predict_proba(X), expected.leaf_probability[:, TREE.leaf_order], rtol=1e-5
     )
     assert opinion.groups is None
+
+
+def test_moments_find_the_dirichlet_that_members_are_drawn_from():
+    alpha = np.array([4.0, 9.0, 1.5, 6.0])
+    rng = np.random.default_rng(0)
+    drawn = rng.dirichlet(alpha, (20_000, 2))
+    opinion = match_moments(drawn, Taxonomy.flat(list("abcd")), prior_weight=4.0)
+    np.testing.assert_allclose(opinion.evidence + 1, [alpha, alpha], rtol=0.03)
+    np.testing.assert_allclose(opinion.vacuity, 4 / alpha.sum(), rtol=0.03)
+    # Fewer draws scatter more, but not to one side of the variance.
+    few = [rng.dirichlet(alpha, (3, 1)) for _ in range(4000)]
+    spread = [np.var(members, axis=0, ddof=1).sum() for members in few]
+    opinions = match_moments(np.concatenate(few, axis=1), Taxonomy.flat(list("abcd")), 0.01)
+    strength = opinions.evidence.sum(axis=1) + 0.01
+    mean = np.concatenate(few, axis=1).mean(axis=0)
+    expected = (mean * (1 - mean)).sum(axis=1) / spread - 1
+    np.testing.assert_allclose(strength, np.maximum(expected, 0.01), rtol=0.01)
+
+
+def test_moments_multiply_to_the_mean_of_the_leaves_where_evidence_is_plenty():
+    rng = np.random.default_rng(1)
+    members = rng.dirichlet([2.0, 3.0, 4.0, 5.0], (5, 30))
+    members = 0.99 * members.mean(axis=0) + 0.01 * members  # they agree, so the prior is little
+    opinion = match_moments(members, TREE)
+    np.testing.assert_allclose(opinion.leaf_probability, members.mean(axis=0), atol=1e-3)
+    assert opinion.vacuity.max() < 0.01
+
+
+def test_members_that_disagree_leave_vacuity_at_the_node_where_they_do():
+    # Of the same family, of which they do not agree which kind; and of another family each.
+    within = np.array([[[0.88, 0.02, 0.05, 0.05]], [[0.02, 0.88, 0.05, 0.05]]])
+    above = np.array([[[0.48, 0.48, 0.02, 0.02]], [[0.02, 0.02, 0.48, 0.48]]])
+    alike = np.array([[[0.7, 0.1, 0.1, 0.1]], [[0.69, 0.11, 0.1, 0.1]]])
+    for members, vacuous in ((within, [False, True]), (above, [True, False])):
+        opinion = match_moments(members, TREE)
+        assert (opinion.vacuity[0, :2] > 0.9).tolist() == vacuous
+        assert opinion.leaf_probability.sum() == pytest.approx(1)
+    assert match_moments(alike, TREE).vacuity[0, :2].max() < 0.01
+    certain = np.array([[[1.0, 0.0, 0.0, 0.0]]] * 2)
+    assert match_moments(certain, TREE).leaf_probability[0, 0] > 0.999
+
+
+def test_any_members_make_an_opinion_by_their_moments(data):
+    X, y = data
+    model = DecisionTreeClassifier(max_depth=3, max_features=1)
+    clf = TreeEnsembleClassifier(
+        model, 10, how="moments", bootstrap=True, taxonomy=TREE, random_state=0
+    ).fit(X, y)
+    opinion = clf.predict_hyper_opinion(X)
+    members = np.stack([member.predict_proba(X) for member in clf.estimators_])
+    expected = match_moments(members[..., np.argsort(TREE.leaf_order)], TREE)
+    np.testing.assert_allclose(opinion.evidence, expected.evidence, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        clf.predict_proba(X), opinion.leaf_probability[:, TREE.leaf_order], rtol=1e-9
+    )
+    assert clf.score(X, y) > 0.5
+    loose = clone(clf).set_params(prior_weight=0.1).fit(X, y).predict_hyper_opinion(X)
+    assert (loose.vacuity < opinion.vacuity)[opinion.vacuity < 1].all()
+    with pytest.raises(ValueError, match="how='moments' needs two members or more"):
+        TreeEnsembleClassifier(GaussianNB(), 1, how="moments").fit(X, y)
 
 
 def test_bootstrap_makes_members_of_a_deterministic_estimator_differ(data):

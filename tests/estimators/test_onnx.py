@@ -8,7 +8,15 @@ import onnxruntime
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from skh2edl import FlatEDLClassifier, H2EDLClassifier, HENNClassifier, HierCEClassifier, Taxonomy
+from skh2edl import (
+    DAEDLClassifier,
+    FEDLClassifier,
+    FlatEDLClassifier,
+    H2EDLClassifier,
+    HENNClassifier,
+    HierCEClassifier,
+    Taxonomy,
+)
 from skh2edl.estimators import onnx as export
 from skh2edl.heads.softmax import SoftmaxTreeHead
 
@@ -105,8 +113,9 @@ def test_a_node_that_no_label_passed_through_is_vacuous_in_the_file_too(pictures
     assert outputs["node_probability"][0, TREE.node("dog")] > 0
 
 
-def test_a_softmax_has_probabilities_of_every_node_and_no_opinion(tmp_path):
-    classifier = fitted(HierCEClassifier)
+@pytest.mark.parametrize("kind", [HierCEClassifier, DAEDLClassifier, FEDLClassifier])
+def test_other_methods_have_probabilities_of_every_node_and_no_opinion(tmp_path, kind):
+    classifier = fitted(kind)
     X = features(5)
     outputs = run(session_of(classifier, tmp_path), X)
     assert list(outputs) == ["leaf_probability", "node_probability"]

@@ -13,8 +13,10 @@ from torch.distributions import Dirichlet, kl_divergence
 
 from skh2edl import HyperOpinion, Taxonomy
 from skh2edl.heads import losses
+from skh2edl.heads.daedl import DAEDLHead
 from skh2edl.heads.evidence import EVIDENCE_FUNCTIONS
 from skh2edl.heads.evidential import FlatEDLHead, HENNHead, IEDLHead, REDLHead
+from skh2edl.heads.fedl import FEDLHead
 from skh2edl.heads.h2edl import RISKS, OpinionTreeHead
 from skh2edl.heads.softmax import HXEHead, SoftLabelHead, SoftmaxHead
 
@@ -33,7 +35,7 @@ GROUPS = [[0, 1, 2, 3], [4, 5], [6]]
 N_FEATURES = 4
 READINGS = ["marginal", "soft", "drop"]
 EVIDENTIAL = [FlatEDLHead, IEDLHead, REDLHead]
-WITH_READINGS = [*EVIDENTIAL, HXEHead, SoftLabelHead]
+WITH_READINGS = [*EVIDENTIAL, DAEDLHead, FEDLHead, HXEHead, SoftLabelHead]
 ALL = [*WITH_READINGS, HENNHead]
 
 
@@ -402,11 +404,20 @@ def test_soft_labels_follow_kinship(reading):
 
 
 def test_a_soft_label_written_out():
-    # H = 4: lynx itself 0, under wild 1, under cat 2, anything else 3.
-    head = SoftLabelHead(TREE, 1, sharpness=4.0).double()
+    # H = 3, the height of "all": lynx itself 0, under wild 1, under cat 2, anything else 3.
+    head = SoftLabelHead(TREE, 1, sharpness=3.0).double()
     q = head.prepare([TREE.node("lynx")]).distribution[0].numpy()
     expected = np.exp([0, -1, -1, -2, -3, -3, -3])
     np.testing.assert_allclose(q, expected / expected.sum(), rtol=1e-12)
+
+
+@given(tree=taxonomies(), length=st.integers(1, 3))
+def test_pass_through_nodes_above_all_leaves_do_not_change_soft_labels(tree, length):
+    names = ["root", *(f"top {number}" for number in range(length)), *tree.names[1:]]
+    chained = Taxonomy(names, [-1, *range(length), *(tree.parents[1:] + length)])
+    for node in range(1, tree.n_nodes):
+        below = SoftLabelHead(chained, 1).prepare([node + length]).distribution
+        torch.testing.assert_close(below, SoftLabelHead(tree, 1).prepare([node]).distribution)
 
 
 @pytest.mark.parametrize("reading", READINGS)
@@ -484,7 +495,7 @@ def test_samples_do_not_touch_each_other(kind):
     torch.testing.assert_close(together, torch.cat(alone), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", EVIDENTIAL)
+@pytest.mark.parametrize("kind", [*EVIDENTIAL, DAEDLHead, FEDLHead])
 def test_a_dropped_label_sends_no_gradient(kind):
     head = make(kind, partial_labels="drop")
     head.loss(make_features(1), head.prepare(TREE.resolve(["cat"])), 1.0).sum().backward()
@@ -500,7 +511,7 @@ def extreme_cases():
         yield HENNHead, {"evidence": evidence}
         for risk in ("log", "digamma"):
             yield FlatEDLHead, {"evidence": evidence, "risk": risk}
-    for kind in (HXEHead, SoftLabelHead):
+    for kind in (DAEDLHead, FEDLHead, HXEHead, SoftLabelHead):
         for reading in READINGS:
             yield kind, {"partial_labels": reading}
 

@@ -14,6 +14,7 @@ LABEL_METRICS = {
     for name in (
         "level_accuracy",
         "level_balanced_accuracy",
+        "full_path_accuracy",
         "first_error_depth",
         "kept_ancestor",
         "mistake_severity",
@@ -21,6 +22,8 @@ LABEL_METRICS = {
         "hierarchical_precision",
         "hierarchical_recall",
         "hierarchical_fscore",
+        "information_precision",
+        "information_recall",
     )
 }
 
@@ -37,15 +40,19 @@ PROBABILITY_METRICS = {
         "level_ece",
         "level_adaptive_ece",
         "risk_coverage_area",
+        "coverage_at_risk",
         "operating_area",
+        "hierarchical_aurc",
         "oracle_descent",
+        "hops",
     )
 } | {"top_k_hierarchical_distance": top_two_distance}
 # Read nothing but leaf sets, so nodes that decide nothing change nothing.
 WITHOUT_DEPTHS = {
     name: metric
     for name, metric in {**LABEL_METRICS, **PROBABILITY_METRICS}.items()
-    if name.startswith(("level_", "risk_", "operating_"))
+    if name.startswith(("level_", "risk_", "operating_", "information_"))
+    or name in ("full_path_accuracy", "coverage_at_risk", "hierarchical_aurc", "hops")
 }
 
 
@@ -207,8 +214,10 @@ def test_curves_of_nothing_are_empty_with_a_warning(tree):
     nothing = ["root"], np.full((1, tree.n_leaves), 1 / 6), tree
     with pytest.warns(UndefinedMetricWarning, match="no sample whose label reaches the level"):
         assert metrics.risk_coverage_curve(*nothing).risk.size == 0
-    with pytest.warns(UndefinedMetricWarning, match="no labelled sample"):
-        assert metrics.operating_curve(*nothing).accuracy.size == 0
+    for curve in (metrics.operating_curve, metrics.hierarchical_risk_coverage_curve):
+        with pytest.warns(UndefinedMetricWarning, match="no labelled sample") as caught:
+            assert curve(*nothing)[1].size == 0
+        assert caught[0].filename == __file__
     with pytest.warns(UndefinedMetricWarning, match="no sample whose label reaches the level"):
         assert np.isnan(metrics.reliability_curve(*nothing).accuracy).all()
     with pytest.warns(UndefinedMetricWarning, match="no sample"):
@@ -253,6 +262,8 @@ def test_bad_options_are_refused_with_the_rule(tree):
     for k in (7, 1.5):
         with pytest.raises(ValueError, match=f"between 1 and the 6 leaves, got {k}"):
             metrics.top_k_hierarchical_distance(["fox"], certain, tree, k=k)
+        with pytest.raises(ValueError, match=f"between 1 and the 6 leaves, got {k}"):
+            metrics.hops(["fox"], certain, tree, k=k)
     with pytest.raises(ValueError, match="'uniform' or 'quantile', got 'kmeans'"):
         metrics.reliability_curve(["fox"], certain, tree, strategy="kmeans")
     with pytest.raises(ValueError, match="confidence must hold a finite number for each of the 1"):
@@ -314,7 +325,8 @@ def test_the_report_holds_what_the_metrics_compute(tree, case):
         metric = getattr(metrics, f"level_{name}")
         for row, level in (("level_1", 1), ("leaf", 2)):
             same(report[row][name], metric(y_true, proba, tree, level, **given))
-    for name in ("first_error_depth", "mistake_severity", "hierarchical_fscore", "operating_area"):
+    of_the_tree = "first_error_depth mistake_severity hops hierarchical_fscore operating_area"
+    for name in (*of_the_tree.split(), "full_path_accuracy", "hierarchical_aurc"):
         same(report["tree"][name], getattr(metrics, name)(y_true, proba, tree, **given))
     reaches = np.isin(y_true, tree.leaves)
     same(
@@ -338,7 +350,7 @@ def test_the_report_as_text_shows_a_dash_for_what_is_undefined(tree):
     lines = text.splitlines()
     header = " ".join(lines[0].split())
     assert header.startswith("classes support accuracy balanced accuracy nll brier ece adaptive")
-    assert " ".join(lines[2].split()) == "leaf 6 6 1.0 1.0 0.0 0.0 0.0 0.0 0.0 - 1.0"
+    assert " ".join(lines[2].split()) == "leaf 6 6 1.0 1.0 0.0 0.0 0.0 0.0 0.0 1.0 - 1.0"
     whole = [line.strip() for line in lines]
     assert "mistake severity  -" in whole
     assert "hierarchical fscore  1.0" in whole

@@ -147,7 +147,7 @@ def test_the_dict_and_the_call_on_all_give_the_same_scores(tree, data):
     scorers = hierarchical_scorers(tree)
     together = cross_validate(forest(), X, y, cv=3, scoring=scorers)
     one_by_one = cross_validate(forest(), X, y, cv=3, scoring=dict(scorers))
-    assert len(scorers) == 7 * 2 + 2 + 9
+    assert len(scorers) == 8 * 2 + 2 + 14
     for name in scorers:
         np.testing.assert_array_equal(together[f"test_{name}"], one_by_one[f"test_{name}"])
 

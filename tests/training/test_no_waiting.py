@@ -21,6 +21,8 @@ METHODS = [
     "IEDLClassifier",
     "REDLClassifier",
     "ReEDLClassifier",
+    "DAEDLClassifier",
+    "FEDLClassifier",
     "HXEClassifier",
     "SoftLabelClassifier",
 ]
