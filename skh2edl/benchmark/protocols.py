@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ..estimators.h2edl import VARIANTS
+from ..estimators.h2edl import PAPER, VARIANTS
 from .experiment import Experiment
 
 Rows = dict[str, tuple[str, dict[str, Any]]]
@@ -20,6 +20,8 @@ METHODS: Rows = {
     "I-EDL": ("IEDLClassifier", {}),
     "R-EDL": ("REDLClassifier", {}),
     "Re-EDL": ("ReEDLClassifier", {}),
+    "DAEDL": ("DAEDLClassifier", {}),
+    "F-EDL": ("FEDLClassifier", {}),
     "HXE": ("HXEClassifier", {}),
     "Soft labels": ("SoftLabelClassifier", {}),
     **{f"H2EDL, {name}": ("H2EDLClassifier", dict(own)) for name, own in VARIANTS.items()},
@@ -30,14 +32,14 @@ UNTOUCHED = "H2EDL, nothing chosen"
 
 # Further rows of the constants' table: what a method's own paper has where our default differs.
 # They share the annealing of Sensoy et al.: the whole KL after 10 of 100 epochs.
-_PUBLISHED = {"evidence_scale": 1.0, "kl_per_child": False, "kl_ramp": 0.1, "kl_weight": 1.0}
+_PUBLISHED = {**PAPER, "kl_ramp": 0.1}
 CONSTANTS: Rows = {
     "Flat-EDL, as published": ("FlatEDLClassifier", {**_PUBLISHED, "evidence": "relu"}),
     "HENN, as published": ("HENNClassifier", _PUBLISHED),
     "I-EDL, c = 0.05": ("IEDLClassifier", {"fisher_weight": 0.05}),
     "I-EDL, as published": ("IEDLClassifier", {**_PUBLISHED, "fisher_weight": 0.05}),
     "R-EDL, as published": ("REDLClassifier", _PUBLISHED),
-    "H2EDL, plain, s = 1": ("H2EDLClassifier", {**VARIANTS["plain"], "evidence_scale": 1.0}),
+    "H2EDL, as published": ("H2EDLClassifier", {**PAPER, **VARIANTS["plain"]}),
 }
 # Treatments of ancestor labels; without such labels they are one method.
 TREATMENTS = ("marginal", "soft", "drop")
