@@ -94,7 +94,10 @@ def large_app(monkeypatch):
         )
 
     monkeypatch.setattr("skh2edl.serve.service.read_predictions", read)
-    model = SimpleNamespace(taxonomy_=tree, predict_hyper_opinion=None)
+    backbone = SimpleNamespace(data_config={"input_size": (3, 32, 32), "crop_pct": 1.0})
+    model = SimpleNamespace(
+        taxonomy_=tree, predict_hyper_opinion=None, network_=SimpleNamespace(backbone=backbone)
+    )
     return build(Service(model, ModelCard(), "species", Limits()), ["localhost"])
 
 
