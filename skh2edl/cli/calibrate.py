@@ -31,6 +31,14 @@ def calibrate(
     image_column: common.ImageColumnOption = None,
     labels: common.LabelsOption = None,
     split_column: common.SplitColumnOption = None,
+    trust_unseen: Annotated[
+        bool,
+        common.option(
+            "Take the images for unseen though the model file has no record of its training "
+            "images.",
+            "--trust-unseen",
+        ),
+    ] = False,
     quiet: common.QuietOption = False,
 ) -> None:
     """Set the hedge of a model from labelled images.
@@ -51,6 +59,7 @@ def calibrate(
     estimator, card = load_model(model), read_card(model)
     columns = model_columns(estimator, card, image_column, labels, split_column)
     held = read_labelled(data, columns, taxonomy=estimator.taxonomy_, check="none")
+    _check_record(model, card, trust_unseen)
     held = _unseen(held, card, remarks)
     card = calibrated(estimator, held, card, remarks)
     if not card.needed.size:
@@ -60,6 +69,16 @@ def calibrate(
     write_card(model, card)
     say_hedge(remarks, card)
     common.say_written(results, model)
+
+
+def _check_record(model: Path, card: ModelCard, trust_unseen: bool) -> None:
+    """Refuse to take images for unseen where nothing says which ones the model has seen."""
+    if not card.trained_on.size and not trust_unseen:
+        raise ValueError(
+            f"{model} has no record of the images that it was trained on, so nothing can tell "
+            "whether these are new to it, and a hedge set on training images guarantees nothing. "
+            "If you know that all of them are new, give --trust-unseen."
+        )
 
 
 def _unseen(held: Data, card: ModelCard, remarks: Console) -> Data:

@@ -8,6 +8,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
+from starlette.requests import ClientDisconnect
+
 from .app import Limits
 from .bodies import Body, ByteBudget, Message, Receive, client_of, too_large
 
@@ -78,6 +80,8 @@ class Guard:
         body = Body(receive, client_of(scope), self.budget, self.limits)
         try:
             await self.app(scope, body.receive, send_with_headers)
+        except ClientDisconnect:
+            pass  # nobody waits for a response, and nothing is wrong with the server
         except Exception:
             if is_started:
                 raise

@@ -44,6 +44,27 @@ def test_fit_writes_a_model_that_loads_and_a_card_that_travels_in_it(zoo):
     assert "Next: skh2edl evaluate" in result.stderr
 
 
+def test_a_fit_that_ends_before_the_hedge_leaves_a_model_that_knows_its_training_images(
+    zoo, tmp_path, monkeypatch
+):
+    folder, _ = zoo
+    out = tmp_path / "m.safetensors"
+
+    def end(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("skh2edl.cli.fit.calibrated", end)
+        assert invoke("fit", folder / "animals.csv", *FEATURES, "-o", out).exit_code == 130
+    card = read_card(out)
+    assert card.needed.size == 0
+    assert card.trained_on.size == int(card.notes["training samples"])
+    result = invoke("calibrate", out, folder / "animals.csv")
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.stderr.split())
+    assert f"{card.trained_on.size} of 300 samples trained the model and are skipped" in said
+
+
 def test_the_same_command_gives_the_same_model(zoo, tmp_path):
     folder, _ = zoo
     again = tmp_path / "again.safetensors"

@@ -1,6 +1,8 @@
 """Features of a frozen backbone: a Pipeline step, and never computed twice for one image."""
 
+import io
 import pickle
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -275,6 +277,63 @@ def test_all_images_bad_is_all_nan(tmp_path, weights):
     step = extractor(weights, memory=str(tmp_path / "cache"), on_bad_image="skip").fit(paths)
     with pytest.warns(UserWarning, match="2 of 2 images"):
         assert np.isnan(step.transform(paths)).all()
+
+
+class Payload:
+    """A pickle that leaves a mark when it is read."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.touch, (self.mark,)
+
+
+def as_array(values):
+    buffer = io.BytesIO()
+    np.save(buffer, values)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pickle.dumps(3),
+        b"",
+        as_array(np.zeros(3, dtype=np.float32)),
+        as_array(np.zeros(96)),
+        as_array(np.full(96, np.nan, dtype=np.float32)),
+        as_array(np.zeros(96, dtype=np.float32))[:-5],
+    ],
+    ids=["pickle", "empty", "short", "double", "NaN", "cut"],
+)
+def test_a_damaged_file_of_the_cache_is_computed_again(tmp_path, weights, data, computed, content):
+    images, _ = data
+    step = extractor(weights, memory=str(tmp_path / "cache"))
+    before = step.fit_transform(images)
+    (path, *_) = sorted((tmp_path / "cache").rglob("*.npy"))
+    path.write_bytes(content)
+    for _ in range(2):
+        after = step.transform(images)
+        np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-5)
+        assert (after != before).any(axis=1).sum() <= 1
+        assert sum(computed) == len(images) + 1
+
+
+def test_nothing_in_the_cache_is_executed(tmp_path, weights, data):
+    images, _ = data
+    step = extractor(weights, memory=str(tmp_path / "cache"))
+    before = step.fit_transform(images)
+    kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert len(kept) == len(images)
+    mark = tmp_path / "executed"
+    for number, path in enumerate(kept):
+        payload = Payload(mark)
+        path.write_bytes(
+            pickle.dumps(payload) if number % 2 else as_array(np.array([payload], dtype=object))
+        )
+    assert_array_equal(step.transform(images), before)
+    assert not mark.exists()
 
 
 # Devices -----------------------------------------------------------------------------------------
