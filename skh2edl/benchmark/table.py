@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import ttest_rel
 
+from ..utils.files import csv_cell
+
 # Largest p at which a mean is marked as different from the reference.
 SIGNIFICANCE = 0.05
 _MARK = "†"
@@ -172,7 +174,7 @@ class Table:
             header += [column.title + part for part in parts]
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(header)
+        writer.writerow(map(csv_cell, header))
         for row in self.rows:
             line: list[Any] = list(row.title)
             for column, is_text in zip(self.columns, are_text, strict=True):
@@ -183,7 +185,7 @@ class Table:
                 mean = f"{values.mean():.6g}" if values.size else ""
                 std = f"{values.std(ddof=1):.6g}" if values.size > 1 else ""
                 line += [mean, std, values.size, "" if np.isnan(p) else f"{p:.3g}"]
-            writer.writerow(line)
+            writer.writerow(map(csv_cell, line))
         return out.getvalue().rstrip("\n")
 
     def _cells(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:

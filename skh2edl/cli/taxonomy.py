@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument
 
+from ..utils.files import csv_cell
 from . import common
 from .common import as_names, option, plain_errors
 from .data import Columns, read_labelled
@@ -305,6 +306,14 @@ def tree_text(tree: Taxonomy, suffix: str) -> str:
     paths = [tree.path(leaf) for leaf in tree.leaves]
     if suffix == ".csv":
         names = tree.level_names or [f"level_{d}" for d in range(1, tree.n_levels + 1)]
+        cells = (cell for line in [names, *paths] for cell in line)
+        formula = next((cell for cell in cells if csv_cell(cell) != cell), None)
+        if formula is not None:
+            # Another name would no longer be that of the labels.
+            raise ValueError(
+                f"A spreadsheet would take the name {formula!r} in a .csv file for a formula. "
+                "Convert to .json or .nwk."
+            )
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
         writer.writerow(names)

@@ -343,7 +343,7 @@ def test_an_interrupted_run_leaves_no_table_and_is_resumed(zoo, tmp_path, monkey
         calls.append(1)
         if len(calls) == 3:
             # Half a row on the disk, as after a power cut.
-            self._file.write('["row 99", ')
+            self._file.write(b'["row 99", ')
             raise KeyboardInterrupt
         add(self, rows)
 
@@ -365,7 +365,7 @@ def test_a_run_with_other_settings_starts_afresh(zoo, tmp_path, monkeypatch):
     out = tmp_path / "a.csv"
     arguments = ("predict", folder / "model.safetensors", folder / "animals.csv", "-o", out)
     with monkeypatch.context() as patch:
-        patch.setattr(tables.Spool, "finish", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(tables.Spool, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert invoke(*arguments).exit_code == 130
     result = invoke(*arguments, "--promise", 0.8)
     assert result.exit_code == 0
