@@ -165,13 +165,6 @@ async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
     )
     try:
         form = await parser.parse()
-    except MultiPartException as error:
-        if "Too many files" in error.message:
-            raise HTTPException(413, too_many) from None
-        raise HTTPException(400, f"The form could not be read: {error.message}") from None
-    except FormParserError as error:  # earlier releases of starlette let it through
-        raise HTTPException(400, f"The form could not be read: {error}") from None
-    try:
         parts = [part for name, part in form.multi_items() if name == FIELD]
         files = [part for part in parts if isinstance(part, UploadFile)]
         if not files:
@@ -179,8 +172,16 @@ async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
         if len(files) > limits.max_files:
             raise HTTPException(413, too_many)
         return [Upload(shown_name(file.filename), await file.read()) for file in files]
+    except MultiPartException as error:
+        if "Too many files" in error.message:
+            raise HTTPException(413, too_many) from None
+        raise HTTPException(400, f"The form could not be read: {error.message}") from None
+    except FormParserError as error:  # earlier releases of starlette let it through
+        raise HTTPException(400, f"The form could not be read: {error}") from None
     finally:
-        await form.close()
+        # Also the part that was not complete when the client left.
+        for spool in parser._files_to_close_on_error:
+            spool.close()
 
 
 def shown_name(name: str | None) -> str:
