@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import ttest_rel
 
-from ..utils.files import csv_cell
+from ..utils.files import csv_line
 
 # Largest p at which a mean is marked as different from the reference.
 SIGNIFICANCE = 0.05
@@ -172,9 +170,7 @@ class Table:
         for column, is_text in zip(self.columns, are_text, strict=True):
             parts = [""] if is_text else [" mean", " std", " n", " p"]
             header += [column.title + part for part in parts]
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(map(csv_cell, header))
+        lines = [csv_line(header)]
         for row in self.rows:
             line: list[Any] = list(row.title)
             for column, is_text in zip(self.columns, are_text, strict=True):
@@ -185,8 +181,8 @@ class Table:
                 mean = f"{values.mean():.6g}" if values.size else ""
                 std = f"{values.std(ddof=1):.6g}" if values.size > 1 else ""
                 line += [mean, std, values.size, "" if np.isnan(p) else f"{p:.3g}"]
-            writer.writerow(map(csv_cell, line))
-        return out.getvalue().rstrip("\n")
+            lines.append(csv_line(line))
+        return "".join(lines).rstrip("\n")
 
     def _cells(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
         """Return the text of the header and of all rows, the best means in bold."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..utils.files import csv_cell, lock, printable, write_atomically
+from ..utils.files import csv_line, lock, printable, write_atomically
 from ..utils.optional import import_optional
 
 FORMATS = (".csv", ".parquet", ".json", ".jsonl")
@@ -149,12 +147,9 @@ class Spool:
         return map(json.loads, self._lines())
 
     def _write_csv(self, file: BinaryIO) -> None:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(map(csv_cell, self.columns))
+        file.write(csv_line(self.columns).encode())
         for row in self._rows():
-            writer.writerow(map(csv_cell, row))
-        text.detach()
+            file.write(csv_line(row).encode())
 
     def _write_json(self, file: BinaryIO) -> None:
         for number, row in enumerate(self._rows()):

@@ -105,6 +105,9 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self.url = url
+        # They note every damaged form and image; its sender gets the reason.
+        for name in ("python_multipart", "PIL"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to serve."""

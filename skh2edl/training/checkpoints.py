@@ -96,7 +96,7 @@ class CheckpointFile:
             _check_state(state, like, trained, max_epochs)
         except _OtherOptimizerError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             said = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(
                 f"{self.path} holds impossible values ({said[:300]}). Remove it to start from the "
@@ -125,6 +125,7 @@ def _check_state(
 ) -> None:
     _require(isinstance(state, dict) and state.keys() == like.keys(), "other parts than a run has")
     found, wanted = state["optimizer"], like["optimizer"]
+    _require(isinstance(found, dict), "another kind of optimiser")
     if ("rows" in found) != ("rows" in wanted):
         raise _OtherOptimizerError(
             "In a tree as large as this a fit in one process moves single rows, one in several "

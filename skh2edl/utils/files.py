@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import os
 import re
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -95,27 +98,48 @@ def printable(text: str) -> str:
 
 
 _FORMULA = re.compile(r"[=+\-@\t\r]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
-def csv_cell(value: Any) -> Any:
-    """Put an apostrophe before a text that a spreadsheet would take for a formula.
+def csv_line(values: Iterable[Any]) -> str:
+    r"""Return a line of a CSV file.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe in front. Numbers, also
+    as text, stay as they are.
+
+    Parameters
+    ----------
+    values : iterable
+        The cells; None is an empty one.
+
+    Examples
+    --------
+    >>> csv_line(["=1+1", "-0.5", -0.5, "robin, wren", None])
+    '\'=1+1,-0.5,-0.5,"robin, wren",\n'
+    """
+    line = io.StringIO()
+    # Both ends of a line in a cell are quoted, since both stand in this terminator.
+    csv.writer(line, lineterminator="\r\n").writerow(map(_as_cell, values))
+    return line.getvalue().removesuffix("\r\n") + "\n"
+
+
+def is_formula(value: Any) -> bool:
+    """Tell whether a spreadsheet would take a cell for a formula.
 
     Parameters
     ----------
     value : object
-        What is to stand in a cell; numbers, also as text, stay as they are.
+        What is to stand in the cell.
 
     Examples
     --------
-    >>> csv_cell("=1+1"), csv_cell("-0.5"), csv_cell(-0.5), csv_cell("robin"), csv_cell(None)
-    ("'=1+1", '-0.5', -0.5, 'robin', '')
+    >>> is_formula("@sum"), is_formula("-0.5"), is_formula(-0.5)
+    (True, False, False)
     """
+    return isinstance(value, str) and bool(_FORMULA.match(value)) and not _NUMBER.fullmatch(value)
+
+
+def _as_cell(value: Any) -> Any:
     if value is None:
         return ""
-    if not isinstance(value, str) or not _FORMULA.match(value):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return f"'{value}"
-    return value if value == value.strip() else f"'{value}"
+    return f"'{value}" if is_formula(value) else value
