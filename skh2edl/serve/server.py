@@ -39,11 +39,16 @@ class ImpatientProtocol(H11Protocol):
         """Begin to wait for the first request."""
         super().connection_made(transport)
         self._watch()
-        others = [each for each in self.connections if each is not self]
-        if len(others) >= _MAX_CONNECTIONS:
-            idle = [each for each in others if isinstance(each, ImpatientProtocol) and each.is_idle]
-            if idle:
-                min(idle, key=lambda each: each._idle_since).transport.close()
+        others = [
+            each
+            for each in self.connections
+            if isinstance(each, ImpatientProtocol)
+            and each is not self
+            and not each.transport.is_closing()
+        ]
+        idle = [each for each in others if each.is_idle]
+        if len(others) >= _MAX_CONNECTIONS and idle:
+            min(idle, key=lambda each: each._idle_since).transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import math
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any
 
-import anyio.to_thread
 import numpy as np
 from starlette.exceptions import HTTPException
 
@@ -27,17 +23,15 @@ from .predictions import Prediction, PredictionStore
 from .schemas import Answer, Children, Found, Hedge, ModelFacts, Promise, TreeFacts, UploadLimits
 from .uploads import Picture, Upload, declared_pixels, make_picture
 from .views import bare_node, children_view, found_view, level_names, prediction_view
+from .workers import Workers
 
 # Target accuracies of the slider; the last two need many held-out images.
 TARGETS = (*(hundredth / 100 for hundredth in range(50, 100)), 0.995, 0.999)
 _MOST_NAMES = 4
-# Requests take turns, image by image. A large image takes up to 16 bytes a pixel while it is
-# decoded, so these are decoded one at a time.
-_DECODED_AT_ONCE = 4
-_PREDICTED_AT_ONCE = 4
+# Images that are decoded at once. A large one takes up to 20 bytes a pixel meanwhile.
+_DECODED_AT_ONCE = 3
+_LARGE_AT_ONCE = 1
 _LARGE = 16_000_000
-
-T = TypeVar("T")
 
 
 class Service:
@@ -60,11 +54,10 @@ class Service:
         self.tree: Taxonomy = estimator.taxonomy_
         self.is_evidential = hasattr(estimator, "predict_hyper_opinion")
         self.store = PredictionStore(limits.max_kept_bytes)
-        self._decoding = asyncio.Semaphore(_DECODED_AT_ONCE)
-        self._decoding_large = asyncio.Lock()
-        self._predicting = asyncio.Semaphore(_PREDICTED_AT_ONCE)
+        self._decoding = Workers(_DECODED_AT_ONCE)
+        self._decoding_large = Workers(_LARGE_AT_ONCE)
         # One batch at a time: more would only take the cores and the memory from each other.
-        self._lock = threading.Lock()
+        self._predicting = Workers(1)
         thresholds = [(target, threshold_for(card.needed, target)) for target in TARGETS]
         self.guarantees = [
             Promise(promise=target, threshold=threshold)
@@ -143,8 +136,7 @@ class Service:
         limits, n_pixels = self.limits, 0
         pictures = []
         for upload in uploads:
-            async with self._decoding:
-                declared = await _in_thread(partial(declared_pixels, upload))
+            declared = await self._decoding.run(partial(declared_pixels, upload))
             if declared <= limits.max_pixels:
                 n_pixels += declared
             if n_pixels > limits.max_request_pixels:
@@ -155,10 +147,9 @@ class Service:
                 pictures.append(Picture(upload.name, None, error))
                 continue
             is_large = _LARGE < declared <= limits.max_pixels
-            turn = self._decoding_large if is_large else contextlib.nullcontext()
-            async with turn, self._decoding:
-                make = partial(make_picture, upload, self.transform, limits.max_pixels)
-                pictures.append(await _in_thread(make))
+            workers = self._decoding_large if is_large else self._decoding
+            make = partial(make_picture, upload, self.transform, limits.max_pixels)
+            pictures.append(await workers.run(make))
         return pictures
 
     async def predict(
@@ -175,8 +166,7 @@ class Service:
         client : str
             For whom they are kept.
         """
-        async with self._predicting:
-            return await _in_thread(partial(self._predict, pictures, threshold, client))
+        return await self._predicting.run(partial(self._predict, pictures, threshold, client))
 
     def _predict(
         self, pictures: Sequence[Picture], threshold: float | None, client: str
@@ -184,8 +174,7 @@ class Service:
         pixels = [picture.pixels for picture in pictures if picture.pixels is not None]
         rows = iter(range(len(pixels)))
         if pixels:
-            with self._lock:
-                read = read_predictions(self.estimator, PreparedSource(np.stack(pixels)))
+            read = read_predictions(self.estimator, PreparedSource(np.stack(pixels)))
         predictions = []
         for picture in pictures:
             if picture.pixels is None:
@@ -285,8 +274,3 @@ class Service:
                 404, "This prediction is no longer kept. Send the image again to get a new one."
             )
         return prediction
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Run something beside the event loop; a server that ends does not wait for it."""
-    return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)

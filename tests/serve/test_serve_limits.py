@@ -17,6 +17,7 @@ from skh2edl.serve import Limits, create_app, server, service
 from skh2edl.serve.bodies import Body, ByteBudget
 from skh2edl.serve.routes import build
 from skh2edl.serve.uploads import Upload
+from skh2edl.serve.workers import Workers
 
 HEAD = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\n'
 KIND = (b"content-type", b"multipart/form-data; boundary=x")
@@ -227,10 +228,33 @@ def test_the_images_of_a_request_share_a_budget_of_pixels(model):
 
 
 def test_images_are_decoded_while_the_model_is_at_work(model):
-    served = make_service(model)
-    with served._lock:  # as a long prediction holds it
-        (made,) = asyncio.run(served.prepare([Upload("a.png", picture("red"))]))
+    served, free = make_service(model), threading.Event()
+
+    async def both():
+        long = asyncio.create_task(served._predicting.run(lambda: free.wait(60)))
+        (made,) = await served.prepare([Upload("a.png", picture("red"))])
+        assert not long.done()
+        waiting = asyncio.create_task(served.predict([made], None, "10.0.0.1"))
+        free.set()
+        assert await long
+        return made, await waiting
+
+    made, (answer,) = asyncio.run(both())
     assert made.pixels.shape == (32, 32, 3)
+    assert answer.error is None
+
+
+def test_a_job_that_fails_tells_its_caller_and_the_next_one_runs():
+    async def three():
+        workers = Workers(1)
+        with pytest.raises(ZeroDivisionError, match="division"):
+            await workers.run(lambda: 1 / 0)
+        gone = asyncio.create_task(workers.run(lambda: 1))
+        await asyncio.sleep(0)
+        gone.cancel()
+        return await workers.run(lambda: threading.current_thread().daemon)
+
+    assert asyncio.run(three())
 
 
 def test_a_large_image_keeps_other_large_ones_waiting_but_no_small_one(model, monkeypatch):
@@ -305,11 +329,12 @@ def test_a_second_request_must_be_whole_too(model, monkeypatch):
 
 def test_silent_connections_make_room_for_new_ones(model, monkeypatch):
     monkeypatch.setattr(server, "_MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(server, "_MAX_REQUESTS", 10)
     with Running(create_app(model)) as url:
-        silent = [connect(url) for _ in range(5)]
+        silent = [connect(url) for _ in range(30)]
         try:
             assert send(url, picture("red"))["error"] is None
-            assert is_closed(silent[0])
+            assert all(is_closed(connection) for connection in silent[:-3])
         finally:
             for connection in silent:
                 connection.close()
