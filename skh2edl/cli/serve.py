@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,6 +69,10 @@ def serve(
             )
         remarks.print("Ctrl-C ends it.")
         serve_until_interrupted(application, listener, url if open_page else None)
+    # At once: there is nothing to save, and taking torch apart takes seconds.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _application(model: Path, names: list[str], max_upload_mb: float, max_files: int) -> Any:

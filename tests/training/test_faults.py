@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from skh2edl import (
 from skh2edl.images import BadImageError, ImageDataset
 from skh2edl.training import loop as training
 from skh2edl.training.checkpoints import CheckpointFile
+from skh2edl.training.samples import warn_of_outliers
 
 resource = pytest.importorskip("resource")
 TREE = Taxonomy.from_nested({"warm": ["red", "yellow"], "cold": ["green", "blue"]})
@@ -307,6 +309,37 @@ def test_features_and_weights_of_samples_must_be_numbers(value):
     weight[3] = value
     with pytest.raises(ValueError, match=r"contains (NaN|infinity)|[Nn]egative values"):
         by_epochs().fit(X, y, weight)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("solver", ["lbfgs", "adamw"])
+def test_a_value_far_from_all_others_is_named(dtype, solver):
+    X, y = rows(400)
+    X = X.astype(dtype)
+    far = X.copy()
+    far[117, 1] = 1e30
+    clf = by_epochs(solver=solver, max_epochs=1).fit(X, y)
+    with pytest.warns(UserWarning, match=r"1 row\(s\), first row 117: 1e\+30 in column 1"):
+        by_epochs(solver=solver, max_epochs=1, validation_fraction=0.2).fit(far, y)
+    with pytest.warns(UserWarning, match=r"training data in 1 row\(s\), first row 117: 1e\+30 in"):
+        clf.predict(far)
+    far[[3, 250], 2] = -1e20
+    with pytest.warns(UserWarning, match=r"column in 3 row\(s\), first row 3: -1e\+20 in column 2"):
+        by_epochs(solver=solver, max_epochs=1).fit(far, y)
+
+
+def test_columns_of_any_scale_and_rare_values_are_no_outliers():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 6)) * [1e-20, 1.0, 1e12, 1.0, 1.0, 1.0]
+    X[:, 3] = 0
+    X[:, 4] = 0
+    X[2999, 4] = 1e9  # the only one that is not 0 says nothing of what is usual
+    X[:, 5] = np.exp(4 * X[:, 5])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_outliers(X)
+        warn_of_outliers(X[:1])
+        warn_of_outliers(np.zeros((2, 0)))
 
 
 def poison(run):
