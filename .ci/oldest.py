@@ -15,13 +15,21 @@ def main() -> None:
     requirements = list(project["dependencies"])
     for extra, more in project["optional-dependencies"].items():
         requirements += [] if extra in NOT_FOR_USERS else more
-    for requirement in sorted(set(requirements)):
+    bounds: dict[str, str] = {}
+    for requirement in requirements:
         found = re.fullmatch(r"([\w.-]+)(\[\w+\])?>=([\w.]+)", requirement)
         if found:
             name, extra, version = found.groups()
-            print(f"{name}=={version}")
+            # An extra may ask for a newer release than the package itself.
+            bounds[name] = max(bounds.get(name, version), version, key=_as_numbers)
             if extra == "[distributed]":
-                print(f"distributed=={version}")
+                bounds["distributed"] = version
+    for name, version in sorted(bounds.items()):
+        print(f"{name}=={version}")
+
+
+def _as_numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from ..estimators.wrapping import has_opinions, leaf_log_probability, read_opini
 from ..images import BadImageError, image_source
 from ..metrics.inputs import level_probabilities
 from ..taxonomy.taxonomy import Taxonomy
-from ..utils.files import write_atomically
+from ..utils.files import printable, write_atomically
 from ..utils.optional import import_optional
 
 
@@ -87,8 +87,8 @@ def write_part(work: Work, number: int, paths: Sequence[str]) -> None:
         good = [file for file, error in zip(files, errors, strict=True) if error is None]
         predictions, entries = _predict(work, good)
     columns = {
-        "path": arrow.array([_printable(path) for path in paths], arrow.string()),
-        "error": arrow.array([error and _printable(error) for error in errors], arrow.string()),
+        "path": arrow.array([printable(path) for path in paths], arrow.string()),
+        "error": arrow.array([error and printable(error) for error in errors], arrow.string()),
     }
     for name, values in predictions.items():
         rows = iter(values)
@@ -187,11 +187,6 @@ def _hedge(work: Work, known: _Known, files: list[str]) -> dict[str, npt.NDArray
         title = "hedged" if name == "node" else f"hedged_{name}"
         columns[title] = values if values.dtype.kind in "fiub" else _texts(values)
     return columns
-
-
-def _printable(text: str) -> str:
-    """Escape undecodable bytes in a file name."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _texts(labels: Any) -> npt.NDArray[np.object_]:

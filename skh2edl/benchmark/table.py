@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from scipy.stats import ttest_rel
+
+from ..utils.files import csv_line
 
 # Largest p at which a mean is marked as different from a reference.
 SIGNIFICANCE = 0.05
@@ -199,9 +199,7 @@ class Table:
         header: list[str] = list(self.headings)
         for column, has_figures in zip(self.columns, figures, strict=True):
             header += [column.title + part for part in parts] if has_figures else [column.title]
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(header)
+        lines = [csv_line(header)]
         for row in self.rows:
             line: list[Any] = list(row.title)
             for column, has_figures in zip(self.columns, figures, strict=True):
@@ -213,8 +211,8 @@ class Table:
                 std = f"{values.std(ddof=1):.6g}" if values.size > 1 else ""
                 p = [self.p_value(row, column, name) for name in tested]
                 line += [mean, std, values.size, *("" if np.isnan(x) else f"{x:.3g}" for x in p)]
-            writer.writerow(line)
-        return out.getvalue().rstrip("\n")
+            lines.append(csv_line(line))
+        return "".join(lines).rstrip("\n")
 
     def _cells(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
         """Return the text of the header and of all rows, the best means in bold."""

@@ -36,6 +36,14 @@ def calibrate(
         str | None,
         option("Column of subjects, each with one vote.", shown="that of the fit, else group"),
     ] = None,
+    trust_unseen: Annotated[
+        bool,
+        common.option(
+            "Take the images for unseen though the model file has no record of its training "
+            "images.",
+            "--trust-unseen",
+        ),
+    ] = False,
     quiet: common.QuietOption = False,
 ) -> None:
     """Set the hedge of a model from labelled images.
@@ -61,6 +69,7 @@ def calibrate(
     group = group_column or _group_of_fit(data, card, remarks)
     columns = model_columns(estimator, card, image_column, labels, split_column, group)
     held = read_labelled(data, columns, taxonomy=estimator.taxonomy_, check="none")
+    _check_record(model, card, trust_unseen)
     held = _unseen(held, card, remarks)
     card = calibrated(estimator, held, card, remarks)
     if not card.needed.size:
@@ -82,6 +91,16 @@ def _group_of_fit(path: Path, card: ModelCard, remarks: Console) -> str | None:
         "counts as a subject of its own unless --group-column names another column."
     )
     return None
+
+
+def _check_record(model: Path, card: ModelCard, trust_unseen: bool) -> None:
+    """Refuse to take images for unseen where nothing says which ones the model has seen."""
+    if not card.trained_on.size and not trust_unseen:
+        raise ValueError(
+            f"{model} has no record of the images that it was trained on, so nothing can tell "
+            "whether these are new to it, and a hedge set on training images guarantees nothing. "
+            "If you know that all of them are new, give --trust-unseen."
+        )
 
 
 def _unseen(held: Data, card: ModelCard, remarks: Console) -> Data:

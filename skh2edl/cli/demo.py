@@ -195,16 +195,16 @@ def _features(model: Any, images: Pixels) -> npt.NDArray[np.float32]:
 
 def _save(model: Any, path: Path, train: Any, held: Any) -> npt.NDArray[np.float64]:
     """Write the model, with the hedge that held-out pictures set, and return its thresholds."""
-    from ..estimators.model_card import ModelCard, write_card
+    from ..estimators.model_card import ModelCard
+    from ..estimators.model_files import save_model
 
     seen, kept = (
         Data("glyphs", part.images, part.ids.tolist(), part.labels) for part in (train, held)
     )
     notes = {"data": "glyphs, drawn by skh2edl demo", "training samples": str(len(seen))}
     card = ModelCard(trained_on=hashes_to_keep(seen), notes=notes)
-    model.save(path)
     card = calibrated(model, kept, card, consoles(quiet=True)[1])
-    write_card(path, card)
+    save_model(model, path, card=card)
     return card.needed
 
 

@@ -125,6 +125,11 @@ def _unseen(data: Data, card: ModelCard, remarks: Console) -> tuple[Data, str] |
     import numpy as np
 
     known = np.concatenate([card.trained_on, card.calibrated_on])
+    if not card.trained_on.size:
+        remarks.print(
+            "The model file has no record of the images that it was trained on: those among these "
+            "samples are not skipped."
+        )
     if not known.size:
         return None
     seen = np.isin(content_hashes_of(data), known)

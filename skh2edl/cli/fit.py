@@ -286,6 +286,7 @@ def _train(estimator: Any, train: Data, checkpoint_dir: Path | None, remarks: Co
 def _save(estimator: Any, parts: Parts, out: Path, remarks: Console) -> ModelCard:
     """Write the model with its card, and return the card."""
     from ..estimators.model_card import ModelCard, write_card
+    from ..estimators.model_files import save_model
 
     train, held, n_test = parts
     columns = train.columns
@@ -299,14 +300,15 @@ def _save(estimator: Any, parts: Parts, out: Path, remarks: Console) -> ModelCar
         "column group": columns.group or "",
         "columns labels": ",".join(columns.labels),
     }
-    estimator.save(out)
     card = ModelCard(
         trained_on=hashes_to_keep(train),
         notes={name: value for name, value in notes.items() if value},
     )
+    # With its record from the first moment: a kill before the hedge costs the hedge alone.
+    save_model(estimator, out, card=card)
     if len(held):
         card = calibrated(estimator, held, card, remarks)
-    write_card(out, card)
+        write_card(out, card)
     return card
 
 

@@ -107,7 +107,7 @@ def _fill(
                 n_bad += len(bad)
                 spool.add(rows)
                 advance(len(rows))
-        spool.finish()
+            spool.finish(n_samples)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"{spool.n_done} of {n_samples} are done; the same command resumes from there."

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
+import os
 import socket
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,6 +50,8 @@ def serve(
     results, remarks = consoles(quiet)
     for package in ("fastapi", "python_multipart", "uvicorn"):
         import_optional(package, extra="serve")
+    from ..serve.server import serve_until_interrupted
+
     with _listen(host, port) as listener:
         address, own_port = listener.getsockname()[:2]
         is_loopback = ipaddress.ip_address(address.partition("%")[0]).is_loopback
@@ -65,7 +68,11 @@ def serve(
                 soft_wrap=True,
             )
         remarks.print("Ctrl-C ends it.")
-        _run(application, listener, url if open_page else None)
+        serve_until_interrupted(application, listener, url if open_page else None)
+    # At once: there is nothing to save, and taking torch apart takes seconds.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _application(model: Path, names: list[str], max_upload_mb: float, max_files: int) -> Any:
@@ -107,29 +114,3 @@ def _shown_address(host: str, address: str) -> str:
     if host == "localhost":
         return host
     return f"[{address}]" if ":" in address else address
-
-
-def _run(application: Any, listener: socket.socket, url: str | None) -> None:
-    """Serve until Ctrl-C, and open the page once the server answers."""
-    import webbrowser
-
-    import uvicorn
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: Any = None) -> None:
-            await super().startup(sockets=sockets)
-            if url is not None:
-                webbrowser.open(url)
-
-    config = uvicorn.Config(
-        application,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        limit_concurrency=200,
-        timeout_keep_alive=30,
-        ws="none",
-        lifespan="off",
-    )
-    with contextlib.suppress(KeyboardInterrupt):  # how a server ends
-        Server(config).run(sockets=[listener])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ..utils.files import csv_line, lock, printable, write_atomically
 from ..utils.optional import import_optional
 
 FORMATS = (".csv", ".parquet", ".json", ".jsonl")
@@ -25,6 +24,7 @@ class Spool:
 
     If a run is interrupted the file stays, and the same run resumes from it; another run starts
     afresh. When all rows are there, :meth:`finish` writes the wanted file, whole or not at all.
+    The file is locked, so that two runs cannot write to it at once.
 
     Parameters
     ----------
@@ -38,33 +38,58 @@ class Spool:
 
     def __init__(self, target: Path, columns: Sequence[str], identity: str) -> None:
         self.target = target
-        self.columns = list(columns)
+        self.columns = [printable(column) for column in columns]
+        self._keys = list(columns)
         self.path = target.with_name(f".{target.name}.partial")
-        digest = hashlib.blake2b(json.dumps([self.columns, identity]).encode(), digest_size=16)
-        self._head = json.dumps({"rows of": digest.hexdigest()})
+        digest = hashlib.blake2b(json.dumps([self._keys, identity]).encode(), digest_size=16)
+        self._head = json.dumps({"rows of": digest.hexdigest()}).encode() + b"\n"
         if target.suffix.lower() == ".parquet":
             import_optional("pyarrow", extra="parquet")  # now, not after the last row
         target.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._claim()
         self.n_done = self._recover()
-        self._file = self.path.open("a", encoding="utf-8", newline="\n")
         if not self.n_done:
-            self._file.truncate(0)
-            self._file.write(self._head + "\n")
+            self._file.seek(0)
+            self._file.write(self._head)
+        self._file.truncate()
+
+    def _claim(self) -> BinaryIO:
+        """Open the file for this run alone."""
+        while True:
+            file = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+            if not lock(file):
+                file.close()
+                raise FileExistsError(
+                    f"Another run is writing {self.target} (it has locked {self.path}). Wait until "
+                    "it ends, or give another --out."
+                )
+            # The run before may have finished, and removed what was just opened.
+            if self.path.exists() and os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
+                return file
+            file.close()
 
     def _recover(self) -> int:
-        """Count the rows of an earlier run, after cutting off one that is not complete."""
-        if not self.path.is_file():
+        """Count the rows of an earlier run, and stop before the first that is not whole."""
+        if self._file.readline() != self._head:
             return 0
-        with self.path.open("rb+") as file:
-            if file.readline() != self._head.encode() + b"\n":
-                return 0
-            n_rows, end = 0, file.tell()
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                n_rows, end = n_rows + 1, end + len(line)
-            file.truncate(end)
+        n_rows, end = 0, self._file.tell()
+        for line in self._file:
+            if not self._is_row(line):
+                break
+            n_rows, end = n_rows + 1, end + len(line)
+        self._file.seek(end)
         return n_rows
+
+    def _is_row(self, line: bytes) -> bool:
+        try:
+            row = json.loads(line) if line.endswith(b"\n") else None
+        except (ValueError, RecursionError):
+            return False
+        return (
+            isinstance(row, list)
+            and len(row) == len(self.columns)
+            and all(value is None or isinstance(value, (str, int, float)) for value in row)
+        )
 
     def add(self, rows: Iterable[Row]) -> None:
         """Add rows and make sure that they are on the disk.
@@ -75,8 +100,9 @@ class Spool:
             One for each sample.
         """
         for row in rows:
-            values = [row.get(column) for column in self.columns]
-            self._file.write(json.dumps(values, ensure_ascii=False) + "\n")
+            values = [row.get(column) for column in self._keys]
+            text = [printable(value) if isinstance(value, str) else value for value in values]
+            self._file.write(json.dumps(text, ensure_ascii=False).encode() + b"\n")
             self.n_done += 1
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -85,11 +111,21 @@ class Spool:
         """Close the spool and keep its rows."""
         self._file.close()
 
-    def finish(self) -> None:
-        """Write the wanted file and remove the spool."""
-        from ..utils.files import write_atomically
+    def finish(self, n_rows: int) -> None:
+        """Write the wanted file and remove the spool.
 
-        self.close()
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows that there must be.
+        """
+        self._file.flush()
+        n_found = sum(1 for _ in self._lines())
+        if not n_rows == n_found == self.n_done:
+            raise ValueError(
+                f"{self.path} holds {n_found} rows, and {n_rows} belong there: something else has "
+                "changed it. Remove it and run the command again."
+            )
         write = {
             ".csv": self._write_csv,
             ".json": self._write_json,
@@ -97,21 +133,23 @@ class Spool:
             ".parquet": self._write_parquet,
         }[self.target.suffix.lower()]
         write_atomically(self.target, write)
-        self.path.unlink()
+        if os.name == "nt":  # which removes no open file
+            self.close()
+        self.path.unlink(missing_ok=True)
+        self.close()
+
+    def _lines(self) -> Iterator[bytes]:
+        with self.path.open("rb") as file:
+            next(file)
+            yield from file
 
     def _rows(self) -> Iterator[list[Any]]:
-        with self.path.open(encoding="utf-8", newline="\n") as file:
-            next(file)
-            for line in file:
-                yield json.loads(line)
+        return map(json.loads, self._lines())
 
     def _write_csv(self, file: BinaryIO) -> None:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
+        file.write(csv_line(self.columns).encode())
         for row in self._rows():
-            writer.writerow("" if value is None else value for value in row)
-        text.detach()
+            file.write(csv_line(row).encode())
 
     def _write_json(self, file: BinaryIO) -> None:
         for number, row in enumerate(self._rows()):

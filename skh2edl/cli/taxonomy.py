@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument
 
+from ..utils.files import csv_line, is_formula
 from . import common
 from .common import as_names, option, plain_errors
 from .data import Columns, read_labelled
@@ -305,11 +304,16 @@ def tree_text(tree: Taxonomy, suffix: str) -> str:
     paths = [tree.path(leaf) for leaf in tree.leaves]
     if suffix == ".csv":
         names = tree.level_names or [f"level_{d}" for d in range(1, tree.n_levels + 1)]
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows([*path, *[""] * (tree.n_levels - len(path))] for path in paths)
-        return buffer.getvalue()
+        cells = (cell for line in [names, *paths] for cell in line)
+        formula = next((cell for cell in cells if is_formula(cell)), None)
+        if formula is not None:
+            # Another name would no longer be that of the labels.
+            raise ValueError(
+                f"A spreadsheet would take the name {formula!r} in a .csv file for a formula. "
+                "Convert to .json or .nwk."
+            )
+        lines = [names, *([*path, *[""] * (tree.n_levels - len(path))] for path in paths)]
+        return "".join(map(csv_line, lines))
     slashed = next((name for path in paths for name in path if "/" in str(name)), None)
     if slashed is not None:
         raise ValueError(

@@ -22,6 +22,7 @@ from ..images import image_source, make_transform
 from ..taxonomy.taxonomy import Taxonomy
 from ..training.backbones import Backbone, create_backbone
 from ..training.checkpoints import PARAMETERS_THAT_MAY_DIFFER, CheckpointFile
+from ..training.devices import on_device
 from ..training.feature_cache import frozen_features
 from ..training.loop import HeldOut, Plan, identity_of_run, train
 from ..training.network import Network
@@ -34,7 +35,14 @@ from ..training.recipe import (
     resolve_precision,
 )
 from ..training.resuming import check_unchanged, fixed_parameters, resume_head
-from ..training.samples import FeatureSamples, ImageSamples, Output, Samples, TrainingSet
+from ..training.samples import (
+    FeatureSamples,
+    ImageSamples,
+    Output,
+    Samples,
+    TrainingSet,
+    warn_of_outliers,
+)
 from ..training.selection import split_validation
 from ..training.solver import minimize_head, scale_features
 from ..utils.hashing import hash_values
@@ -387,6 +395,8 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         if backbone is None:
             dtypes = [np.float64, np.float32]
             features = validate_data(self, X, dtype=dtypes, reset=reset, ensure_min_samples=1)
+            if reset:
+                warn_of_outliers(features)
             return FeatureSamples(np.ascontiguousarray(features)), np.ones(len(features), bool)
         images = ImageSamples(
             image_source(X),
@@ -484,13 +494,10 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
     def _read(self, X: Any, output: Output) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return what a method of the head says of every sample, and which were readable."""
         check_is_fitted(self, "network_")
-        samples, usable = self._read_X(X, self.network_.backbone, reset=False)
         device = self._device()
-        try:
-            values = samples.read(self.network_.to(device), output, device)
-        finally:
-            # On the CPU between calls: a pickled or forked estimator holds no device.
-            self.network_.to("cpu")
+        network = on_device(self.network_, device)
+        samples, usable = self._read_X(X, network.backbone, reset=False)
+        values = samples.read(network, output, device)
         return values, usable & ~np.isnan(values).any(axis=1)
 
     def _unknown_leaf_probability(self) -> npt.NDArray[np.float64]:

@@ -156,18 +156,14 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         device = self.device
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
-        try:
-            return frozen_features(
-                self.backbone_,
-                samples,
-                memory=self.memory,
-                device=device,
-                precision=resolve_precision(self.precision),
-                verbose=self.verbose,
-            )
-        finally:
-            # On the CPU between calls: a pickled or forked estimator holds no device.
-            self.backbone_.to("cpu")
+        return frozen_features(
+            self.backbone_,
+            samples,
+            memory=self.memory,
+            device=device,
+            precision=resolve_precision(self.precision),
+            verbose=self.verbose,
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -99,26 +99,34 @@ def write_card(path: str | os.PathLike[str], card: ModelCard) -> None:
     card : ModelCard
         What to write.
     """
-    target = Path(path)
-    with target.open("rb") as source:
-        (length,) = struct.unpack("<Q", source.read(8))
-        header = json.loads(source.read(length))
-        header.setdefault("__metadata__", {})[_KEY] = json.dumps(_encode(card))
-        text = json.dumps(header, separators=(",", ":")).encode()
-        # Tensors begin at a multiple of 8, as the library writes them.
-        text += b" " * (-len(text) % 8)
-        if len(text) > _MAX_HEADER:
-            raise ValueError(
-                f"The card of {str(path)!r} would take {len(text)} bytes, and a header holds "
-                f"{_MAX_HEADER}. Keep fewer hashes."
-            )
+    with Path(path).open("rb") as source:
+        write_atomically(Path(path), lambda file: copy_with_card(source, file, card))
 
-        def write(file: BinaryIO) -> None:
-            file.write(struct.pack("<Q", len(text)))
-            file.write(text)
-            shutil.copyfileobj(source, file, 1 << 20)
 
-        write_atomically(target, write)
+def copy_with_card(source: BinaryIO, file: BinaryIO, card: ModelCard) -> None:
+    """Copy a model file and put a card into the copy.
+
+    Parameters
+    ----------
+    source, file : binary file
+        The model file, and the one to write.
+    card : ModelCard
+        What to write.
+    """
+    (length,) = struct.unpack("<Q", source.read(8))
+    header = json.loads(source.read(length))
+    header.setdefault("__metadata__", {})[_KEY] = json.dumps(_encode(card))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    # Tensors begin at a multiple of 8, as the library writes them.
+    text += b" " * (-len(text) % 8)
+    if len(text) > _MAX_HEADER:
+        raise ValueError(
+            f"The card would take {len(text)} bytes, and the header of a model file holds "
+            f"{_MAX_HEADER}. Keep fewer hashes."
+        )
+    file.write(struct.pack("<Q", len(text)))
+    file.write(text)
+    shutil.copyfileobj(source, file, 1 << 20)
 
 
 def _encode(card: ModelCard) -> dict[str, Any]:

@@ -7,11 +7,12 @@ the backbone's data configuration and the versions. The tensors are the network'
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -27,11 +28,12 @@ from ..training.network import Network
 from ..training.recipe import GROUPS, Recipe
 from ..training.resuming import fixed_parameters
 from ..utils.files import write_atomically
+from .model_card import ModelCard, copy_with_card
 
 FORMAT_VERSION = 2
 _READ_OUT = "head.linear.weight"
 _MAX_MESSAGE = 1000  # what a file holds may stand in an error, but not all of it
-_MAX_SIDE = 4096  # of an image: beyond the training size of any model
+_MAX_SIDE = 4096  # of an image before it is cropped: beyond the training size of any model
 
 # What is compared between a file and a network before any tensor is read.
 Kind = tuple[torch.dtype | None, tuple[int, ...]]
@@ -45,7 +47,9 @@ _DTYPES = {
 }
 
 # They speak of the machine that trained the model, not of the model.
-_LEFT_OUT = {"taxonomy", "checkpoint_dir", "memory", "hardware"}
+_LEFT_OUT = {"taxonomy", "checkpoint_dir", "memory", "hardware", "n_workers", "verbose"}
+# Files of earlier releases hold these two; they are not for a file to choose.
+_DROPPED = {"n_workers", "verbose"}
 _FITTED_VALUES = (
     "annealing_",
     "n_iter_",
@@ -56,7 +60,9 @@ _FITTED_VALUES = (
 )
 
 
-def save_model(estimator: Any, path: str | os.PathLike[str]) -> None:
+def save_model(
+    estimator: Any, path: str | os.PathLike[str], *, card: ModelCard | None = None
+) -> None:
     """Write a fitted classifier to one file, whole or not at all.
 
     Parameters
@@ -65,6 +71,8 @@ def save_model(estimator: Any, path: str | os.PathLike[str]) -> None:
         Fitted.
     path : path
         The file; ``.safetensors`` is its customary ending.
+    card : ModelCard, default=None
+        What the command line notes about the model; in the file from the first moment.
 
     Examples
     --------
@@ -115,7 +123,14 @@ def save_model(estimator: Any, path: str | os.PathLike[str]) -> None:
     }
     text = json.dumps(header, default=_plain_number)
     content = to_bytes(state, metadata={"skh2edl": text})
-    write_atomically(Path(path), lambda file: file.write(content))
+
+    def write(file: BinaryIO) -> None:
+        if card is None:
+            file.write(content)
+        else:
+            copy_with_card(io.BytesIO(content), file, card)
+
+    write_atomically(Path(path), write)
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
@@ -208,13 +223,13 @@ def _class_of(name: Any) -> Any:
 
 
 def _make_estimator(name: Any, parameters: Any) -> Any:
-    decoded = _decode(parameters)
+    decoded = {key: value for key, value in _decode(parameters).items() if key not in _DROPPED}
+    # A file may not choose which other files are read or written.
+    if forbidden := sorted(_LEFT_OUT & decoded.keys()):
+        raise ValueError(f"it sets {', '.join(forbidden)}, which no saved model does.")
     for key, kind in GROUPS.items():
         if isinstance(decoded.get(key), dict):
             decoded[key] = kind(**decoded[key][kind.__name__])
-    # A cache is read with pickle, so a file may not choose where one is.
-    if forbidden := sorted(_LEFT_OUT & decoded.keys()):
-        raise ValueError(f"it sets {', '.join(forbidden)}, which no saved model does.")
     estimator = _class_of(name)(**decoded)
     estimator._validate_params()
     return estimator
@@ -389,14 +404,17 @@ def _check_data_config(config: Any) -> None:
     """Refuse what would make images of absurd size, or no numbers, out of any image."""
     channels, *sides = config["input_size"]
     statistics = [*config["mean"], *config["std"]]
+    crop = config.get("crop_pct", 1)
     is_right = (
         channels == 3
         and len(sides) == 2
-        and all(type(side) is int and 0 < side <= _MAX_SIDE for side in sides)
+        and all(type(side) is int and side > 0 for side in sides)
         and len(config["mean"]) == len(config["std"]) == 3
         and all(type(value) in (int, float) and math.isfinite(value) for value in statistics)
         and min(config["std"]) > 0
-        and 0.1 <= config.get("crop_pct", 1) <= 10
+        and 0.1 <= crop <= 10
+        # An image is resized to this before the middle is cut out.
+        and max(sides) <= _MAX_SIDE * min(crop, 1)
     )
     if not is_right:
         raise ValueError(f"its images are prepared in an impossible way, {shown(config)}.")

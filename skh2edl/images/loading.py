@@ -52,7 +52,9 @@ class ImageDataset(Dataset):
 
     def __getitems__(self, keys: Sequence[tuple[int, int]]) -> _Fetched:
         source = self.source
-        if isinstance(source, ArraySource) and self.transform.keeps(source.size):
+        if isinstance(source, ArraySource) and (
+            source.is_prepared or self.transform.keeps(source.size)
+        ):
             positions = [position for _, position in keys]
             return _Fetched(_as_batch(source.stack(positions), positions), [])
         pixels = np.empty((len(keys), *self.transform.size, 3), dtype=np.uint8)

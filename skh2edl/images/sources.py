@@ -160,6 +160,8 @@ class PathSource(ImageSource):
 class ArraySource(ImageSource):
     """One uint8 array."""
 
+    is_prepared = False
+
     def __init__(self, data: np.ndarray, max_pixels: int) -> None:
         super().__init__(len(data), max_pixels)
         self._data = data
@@ -181,6 +183,15 @@ class ArraySource(ImageSource):
 
     def _identity(self, row: int) -> bytes:
         return _array_identity(self._data[row])
+
+
+class PreparedSource(ArraySource):
+    """Pixels that the transform for evaluation has already brought to the network's size."""
+
+    is_prepared = True
+
+    def __init__(self, data: np.ndarray) -> None:
+        super().__init__(data, MAX_PIXELS)
 
 
 class ItemSource(ImageSource):

@@ -20,7 +20,7 @@ _MEGABYTE = 1_000_000
 
 @dataclass(frozen=True)
 class Limits:
-    """How much may be sent in one request, and kept in memory between requests.
+    """How much may be sent in one request, how slowly, and kept in memory between requests.
 
     Parameters
     ----------
@@ -31,9 +31,18 @@ class Limits:
     max_pixels : int, default=64_000_000
         An image that declares more pixels is refused before any is decoded: a small file can
         stand for gigabytes.
+    max_request_pixels : int, default=256_000_000
+        Most pixels that all images of one request may declare; images beyond are refused.
+    max_reading_mb : float, default=256
+        Most that the bodies of all requests together may take, in millions of bytes. A client may
+        hold as much of it as is left for others; beyond, it waits for `patience` and is refused.
+    min_kb_per_second : float, default=64
+        A body that arrives more slowly, in thousands of bytes, is refused after `patience`.
+    patience : float, default=10
+        Seconds that a body may fall behind that rate.
     max_kept_mb : float, default=256
         Opinions are kept in memory so that branches can be opened later and photographs fused;
-        beyond this size the oldest are forgotten. Images are never kept.
+        beyond this size the client that has most loses its oldest. Images are never kept.
 
     Examples
     --------
@@ -47,6 +56,10 @@ class Limits:
     max_upload_mb: float = 64
     max_files: int = 32
     max_pixels: int = 64_000_000
+    max_request_pixels: int = 256_000_000
+    max_reading_mb: float = 256
+    min_kb_per_second: float = 64
+    patience: float = 10
     max_kept_mb: float = 256
 
     def __post_init__(self) -> None:
@@ -59,6 +72,11 @@ class Limits:
     def max_upload_bytes(self) -> int:
         """Most bytes of one request."""
         return int(self.max_upload_mb * _MEGABYTE)
+
+    @property
+    def max_reading_bytes(self) -> int:
+        """Most bytes of all bodies that are in memory; always enough for one request."""
+        return max(int(self.max_reading_mb * _MEGABYTE), 2 * self.max_upload_bytes)
 
     @property
     def max_kept_bytes(self) -> int:

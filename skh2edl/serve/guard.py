@@ -5,13 +5,14 @@ from __future__ import annotations
 import ipaddress
 import json
 import logging
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
-from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
+from .app import Limits
+from .bodies import Body, ByteBudget, Message, Receive, client_of, too_large
+
 Send = Callable[[Message], Awaitable[None]]
 
 # The page's own files and the user's pictures; nothing else is loaded, sent to or framed by.
@@ -44,14 +45,15 @@ class Guard:
         The application behind the checks.
     hosts : collection of str
         Names under which the server may be called, beside numeric addresses.
-    max_bytes : int
-        Longest body of a request.
+    limits : Limits
+        How much may be sent, and how slowly.
     """
 
-    def __init__(self, app: Any, hosts: Collection[str], max_bytes: int) -> None:
+    def __init__(self, app: Any, hosts: Collection[str], limits: Limits) -> None:
         self.app = app
         self.hosts = {name.lower().rstrip(".") for name in hosts}
-        self.max_bytes = max_bytes
+        self.limits = limits
+        self.budget = ByteBudget(limits.max_reading_bytes)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -75,8 +77,11 @@ class Guard:
         if refusal is not None:
             await _respond(send_with_headers, *refusal)
             return
+        body = Body(receive, client_of(scope), self.budget, self.limits)
         try:
-            await self.app(scope, self._counted(receive), send_with_headers)
+            await self.app(scope, body.receive, send_with_headers)
+        except ClientDisconnect:
+            pass  # nobody waits for a response, and nothing is wrong with the server
         except Exception:
             if is_started:
                 raise
@@ -85,6 +90,8 @@ class Guard:
             await _respond(
                 send_with_headers, 500, "Something failed in the server; its log says what."
             )
+        finally:
+            body.release()
 
     def _refuse(self, scope: Message) -> tuple[int, str] | None:
         """Return status and reason of a refusal, None if the request may pass."""
@@ -106,11 +113,15 @@ class Guard:
             origin.decode("latin-1").lower().partition("://")[2] != host for origin in origins
         ):
             return 403, "Requests from pages of other sites are not answered."
-        length = headers.get(b"content-length", [b"0"])[0]
+        lengths = headers.get(b"content-length", [])
+        if lengths and b"transfer-encoding" in headers:
+            # Two programs that believe different ones see two different requests.
+            return 400, "A request must not have both Content-Length and Transfer-Encoding."
+        length = lengths[0] if lengths else b"0"
         if not length.isdigit():
             return 400, "Content-Length must be a number."
-        if len(length) > 15 or int(length) > self.max_bytes:
-            return 413, self._too_large()
+        if len(length) > 15 or int(length) > self.limits.max_upload_bytes:
+            return 413, too_large(self.limits)
         return None
 
     def _is_known(self, name: str) -> bool:
@@ -119,26 +130,6 @@ class Guard:
         except ValueError:
             return name in self.hosts
         return True  # no name was looked up, so none can have been turned to this machine
-
-    def _too_large(self) -> str:
-        return (
-            f"A request may send at most {self.max_bytes / 1e6:g} MB. Send fewer or smaller "
-            "images, or start the server with a larger --max-upload-mb."
-        )
-
-    def _counted(self, receive: Receive) -> Receive:
-        """Count what arrives: a body sent in chunks declares no length."""
-        n_bytes = 0
-
-        async def counted() -> Message:
-            nonlocal n_bytes
-            message = await receive()
-            n_bytes += len(message.get("body", b""))
-            if n_bytes > self.max_bytes:
-                raise HTTPException(413, self._too_large())
-            return message
-
-        return counted
 
 
 def host_name(host: str) -> str:
@@ -162,7 +153,7 @@ def host_name(host: str) -> str:
 async def _respond(send: Send, status: int, error: str) -> None:
     body = json.dumps({"error": error}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    if status == 413:
-        headers.append((b"connection", b"close"))  # the rest of the body is not read
+    # The rest of the body is not read, and what follows it is not believed.
+    headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
@@ -113,27 +113,30 @@ class PredictionStore:
     --------
     >>> tree = Taxonomy.flat(["cat", "dog"])
     >>> store = PredictionStore(1500)
-    >>> first = store.add(Prediction(tree, np.array([0.5, 0.5]), None, "a.jpg"))
+    >>> first = store.add(Prediction(tree, np.array([0.5, 0.5]), None, "a.jpg"), "10.0.0.1")
     >>> store.get(first).name
     'a.jpg'
-    >>> second = store.add(Prediction(tree, np.array([0.5, 0.5]), None, "b.jpg"))
+    >>> second = store.add(Prediction(tree, np.array([0.5, 0.5]), None, "b.jpg"), "10.0.0.1")
     >>> store.get(first) is None, store.get(second).name
     (True, 'b.jpg')
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._predictions: OrderedDict[str, Prediction] = OrderedDict()
+        self._client_of: dict[str, str] = {}
+        self._kept: dict[str, _Kept] = {}
         self._n_bytes = 0
         self._lock = threading.Lock()
 
-    def add(self, prediction: Prediction) -> str:
-        """Keep a prediction, and forget those that were not used the longest.
+    def add(self, prediction: Prediction, client: str) -> str:
+        """Keep a prediction, and forget some of the client that has most if there is no room.
 
         Parameters
         ----------
         prediction : Prediction
             The prediction.
+        client : str
+            Who asked for it: a flood of one client does not push out what others need.
 
         Returns
         -------
@@ -141,14 +144,30 @@ class PredictionStore:
         """
         key = secrets.token_urlsafe(12)
         with self._lock:
-            self._predictions[key] = prediction
+            self._client_of[key] = client
+            own = self._kept.setdefault(client, _Kept())
+            own.predictions[key] = prediction
+            own.n_bytes += prediction.n_bytes
             self._n_bytes += prediction.n_bytes
-            while len(self._predictions) > 1 and (
-                self._n_bytes > self.max_bytes or len(self._predictions) > _MAX_PREDICTIONS
+            while len(self._client_of) > 1 and (
+                self._n_bytes > self.max_bytes or len(self._client_of) > _MAX_PREDICTIONS
             ):
-                _, oldest = self._predictions.popitem(last=False)
-                self._n_bytes -= oldest.n_bytes
+                self._forget_one(key)
         return key
+
+    def _forget_one(self, latest: str) -> None:
+        """Forget what the client with most has not used the longest; never the latest."""
+        by_size = sorted(self._kept, key=lambda client: self._kept[client].n_bytes)
+        name = by_size[-1]
+        if next(iter(self._kept[name].predictions)) == latest:
+            name = by_size[-2]
+        largest = self._kept[name]
+        key, oldest = largest.predictions.popitem(last=False)
+        del self._client_of[key]
+        largest.n_bytes -= oldest.n_bytes
+        self._n_bytes -= oldest.n_bytes
+        if not largest.predictions:
+            del self._kept[name]
 
     def get(self, key: str) -> Prediction | None:
         """Return a prediction, None if it is not (or no longer) kept.
@@ -159,7 +178,16 @@ class PredictionStore:
             Its id, from :meth:`add`.
         """
         with self._lock:
-            if key not in self._predictions:
+            if key not in self._client_of:
                 return None
-            self._predictions.move_to_end(key)
-            return self._predictions[key]
+            own = self._kept[self._client_of[key]].predictions
+            own.move_to_end(key)
+            return own[key]
+
+
+@dataclass
+class _Kept:
+    """The predictions of one client, the longest unused first."""
+
+    predictions: OrderedDict[str, Prediction] = field(default_factory=OrderedDict)
+    n_bytes: int = 0

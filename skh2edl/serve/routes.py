@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
 from importlib.resources import files
 from typing import Annotated, Any
@@ -10,12 +9,12 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Query
 from fastapi.exceptions import RequestValidationError
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from .. import __version__
+from .bodies import client_of
 from .guard import Guard
 from .schemas import Answer, Answers, Children, Found, FuseRequest, ModelFacts, Problem
 from .service import Service
@@ -30,7 +29,8 @@ STATIC_TYPES = {
     "words.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-_UPLOADS_AT_ONCE = 4
+# What is refused before all of it was read: the connection cannot be used again.
+_UNREAD = {400, 408, 413, 415, 503}
 _DESCRIPTION = """\
 Predictions of a hierarchical classifier: probabilities of every class of its tree and, for
 evidential models, belief and plausibility. Images are read in memory and forgotten. Errors are JSON
@@ -87,7 +87,7 @@ def build(service: Service, hosts: Collection[str]) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.add_middleware(Guard, hosts=hosts, max_bytes=service.limits.max_upload_bytes)
+    app.add_middleware(Guard, hosts=hosts, limits=service.limits)
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     _add_page(app, service)
@@ -116,8 +116,6 @@ def _add_page(app: FastAPI, service: Service) -> None:
 
 
 def _add_api(app: FastAPI, service: Service) -> None:
-    reading = asyncio.Semaphore(_UPLOADS_AT_ONCE)
-
     def model() -> ModelFacts:
         """Describe the model: its tree, what it can guarantee, and the limits."""
         return service.facts()
@@ -127,21 +125,24 @@ def _add_api(app: FastAPI, service: Service) -> None:
     ) -> Answers:
         """Classify images, each on its own."""
         least = service.threshold(promise, threshold)
-        # Few at a time: bodies that wait take no memory before they are read.
-        async with reading:
-            uploads = await read_uploads(request, service.limits)
-            predictions = await run_in_threadpool(service.predict, uploads, least)
+        uploads = await read_uploads(request, service.limits)
+        pictures = await service.prepare(uploads)
+        predictions = await service.predict(pictures, least, client_of(request.scope))
         return Answers(threshold=least, answers=predictions)
 
     def fuse(
-        wanted: FuseRequest, promise: PromiseQuery = None, threshold: ThresholdQuery = None
+        request: Request,
+        wanted: FuseRequest,
+        promise: PromiseQuery = None,
+        threshold: ThresholdQuery = None,
     ) -> Answer:
         """Classify several photographs of one subject together.
 
         The hedge was set on single photographs; for fused ones its threshold is used, but no
         accuracy is guaranteed.
         """
-        return service.fuse(wanted.answers, wanted.how, service.threshold(promise, threshold))
+        least = service.threshold(promise, threshold)
+        return service.fuse(wanted.answers, wanted.how, least, client_of(request.scope))
 
     def children(
         answer: AnswerQuery,
@@ -167,8 +168,8 @@ def _add_api(app: FastAPI, service: Service) -> None:
         app.add_api_route(path, endpoint, methods=[method], responses=responses, **more)
 
     add("/api/model", model, "GET", ())
-    add("/api/predict", predict, "POST", (403, 408, 413, 415, 422), openapi_extra=_FORM)
-    add("/api/fuse", fuse, "POST", (403, 404, 413, 422))
+    add("/api/predict", predict, "POST", (403, 408, 413, 415, 422, 503), openapi_extra=_FORM)
+    add("/api/fuse", fuse, "POST", (403, 404, 408, 413, 422, 503))
     add("/api/children", children, "GET", (404, 422))
     add("/api/find", find, "GET", (404, 422))
 
@@ -176,7 +177,7 @@ def _add_api(app: FastAPI, service: Service) -> None:
 async def _http_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
-    if error.status_code == 413:
+    if error.status_code in _UNREAD:
         headers["connection"] = "close"
     detail = str(error.detail)
     if error.status_code == 404 and detail == "Not Found":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,18 +13,25 @@ from starlette.exceptions import HTTPException
 from .. import __version__
 from ..estimators.model_card import ModelCard
 from ..images.decoding import known_formats
+from ..images.sources import PreparedSource
+from ..images.transforms import ImageTransform, make_transform
 from ..report.hedging import threshold_for
 from ..report.predictions import read_predictions
 from ..taxonomy.taxonomy import Taxonomy
 from .app import Limits
 from .predictions import Prediction, PredictionStore
 from .schemas import Answer, Children, Found, Hedge, ModelFacts, Promise, TreeFacts, UploadLimits
-from .uploads import Upload, UploadSource
+from .uploads import Picture, Upload, declared_pixels, make_picture
 from .views import bare_node, children_view, found_view, level_names, prediction_view
+from .workers import Workers
 
 # Target accuracies of the slider; the last two need many held-out images.
 TARGETS = (*(hundredth / 100 for hundredth in range(50, 100)), 0.995, 0.999)
 _MOST_NAMES = 4
+# Images that are decoded at once. A large one takes up to 20 bytes a pixel meanwhile.
+_DECODED_AT_ONCE = 3
+_LARGE_AT_ONCE = 1
+_LARGE = 16_000_000
 
 
 class Service:
@@ -47,8 +54,10 @@ class Service:
         self.tree: Taxonomy = estimator.taxonomy_
         self.is_evidential = hasattr(estimator, "predict_hyper_opinion")
         self.store = PredictionStore(limits.max_kept_bytes)
-        # The network moves to its device and back: two threads must not do that at once.
-        self._lock = threading.Lock()
+        self._decoding = Workers(_DECODED_AT_ONCE)
+        self._decoding_large = Workers(_LARGE_AT_ONCE)
+        # One batch at a time: more would only take the cores and the memory from each other.
+        self._predicting = Workers(1)
         thresholds = [(target, threshold_for(card.needed, target)) for target in TARGETS]
         self.guarantees = [
             Promise(promise=target, threshold=threshold)
@@ -111,35 +120,80 @@ class Service:
             )
         return found
 
-    def predict(self, uploads: Sequence[Upload], threshold: float | None) -> list[Answer]:
-        """Classify images, each on its own.
+    @cached_property
+    def transform(self) -> ImageTransform:
+        """What brings images to the size of the network."""
+        return make_transform(self.estimator.network_.backbone.data_config)
+
+    async def prepare(self, uploads: Sequence[Upload]) -> list[Picture]:
+        """Decode images, in turns with other requests.
 
         Parameters
         ----------
         uploads : sequence of Upload
             The files.
+        """
+        limits, n_pixels = self.limits, 0
+        pictures = []
+        for upload in uploads:
+            declared = await self._decoding.run(partial(declared_pixels, upload))
+            if declared <= limits.max_pixels:
+                n_pixels += declared
+            if n_pixels > limits.max_request_pixels:
+                error = (
+                    f"{upload.name!r} is one too many: the images of a request may have "
+                    f"{limits.max_request_pixels / 1e6:g} megapixels in all. Send it in another."
+                )
+                pictures.append(Picture(upload.name, None, error))
+                continue
+            is_large = _LARGE < declared <= limits.max_pixels
+            workers = self._decoding_large if is_large else self._decoding
+            make = partial(make_picture, upload, self.transform, limits.max_pixels)
+            pictures.append(await workers.run(make))
+        return pictures
+
+    async def predict(
+        self, pictures: Sequence[Picture], threshold: float | None, client: str
+    ) -> list[Answer]:
+        """Classify images, each on its own.
+
+        Parameters
+        ----------
+        pictures : sequence of Picture
+            The images.
         threshold : float or None
             For hedged predictions.
+        client : str
+            For whom they are kept.
         """
-        source = UploadSource(uploads, self.limits.max_pixels)
-        with self._lock:
-            read = read_predictions(self.estimator, source)
+        return await self._predicting.run(partial(self._predict, pictures, threshold, client))
+
+    def _predict(
+        self, pictures: Sequence[Picture], threshold: float | None, client: str
+    ) -> list[Answer]:
+        pixels = [picture.pixels for picture in pictures if picture.pixels is not None]
+        rows = iter(range(len(pixels)))
+        if pixels:
+            read = read_predictions(self.estimator, PreparedSource(np.stack(pixels)))
         predictions = []
-        for row, upload in enumerate(uploads):
-            if not read.readable[row]:
-                predictions.append(Answer(name=upload.name, error=source.problem(row)))
+        for picture in pictures:
+            if picture.pixels is None:
+                predictions.append(Answer(name=picture.name, error=picture.error))
                 continue
+            row = next(rows)
             # A copy: a view would keep the numbers of the whole batch alive.
             leaves = read.leaf_probability[row].copy()
             opinion = None if read.opinion is None else read.opinion[[row]]
-            prediction = Prediction(self.tree, leaves, opinion, upload.name)
-            predictions.append(self._keep(prediction, threshold))
+            prediction = Prediction(self.tree, leaves, opinion, picture.name)
+            predictions.append(self._keep(prediction, threshold, client))
         return predictions
 
-    def _keep(self, prediction: Prediction, threshold: float | None) -> Answer:
-        return prediction_view(prediction, self.store.add(prediction), threshold)
+    def _keep(self, prediction: Prediction, threshold: float | None, client: str) -> Answer:
+        return prediction_view(prediction, self.store.add(prediction, client), threshold)
 
-    def fuse(self, keys: Sequence[str], how: str | None, threshold: float | None) -> Answer:
+    def fuse(
+        self, keys: Sequence[str], how: str | None, threshold: float | None, client: str
+    ) -> Answer:
         """Classify several photographs of one subject together.
 
         Parameters
@@ -150,6 +204,8 @@ class Service:
             How to fuse.
         threshold : float or None
             For hedged predictions.
+        client : str
+            For whom the prediction is kept.
         """
         if len(set(keys)) != len(keys):
             raise HTTPException(422, "A prediction can be fused only once; an id is repeated.")
@@ -167,7 +223,8 @@ class Service:
                     "'averaging'.",
                 )
             leaves = np.mean([part.leaf_probability for part in parts], axis=0)
-            return self._keep(Prediction(self.tree, leaves, None, name, n_images), threshold)
+            fused_leaves = Prediction(self.tree, leaves, None, name, n_images)
+            return self._keep(fused_leaves, threshold, client)
         first = opinions[0]
         joined = type(first).from_evidence(
             self.tree,
@@ -177,7 +234,8 @@ class Service:
         )
         fused = joined.fuse(np.zeros(len(joined), dtype=np.int64), how or "cumulative")
         leaves = fused.leaf_probability[0].astype(np.float64)
-        return self._keep(Prediction(self.tree, leaves, fused, name, n_images), threshold)
+        prediction = Prediction(self.tree, leaves, fused, name, n_images)
+        return self._keep(prediction, threshold, client)
 
     def children(self, key: str, node: int, offset: int, limit: int) -> Children:
         """Open a branch of a prediction.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from PIL import Image
 from python_multipart.exceptions import FormParserError
 from starlette.datastructures import UploadFile
@@ -15,13 +15,14 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from ..images.decoding import decode
+from ..images.decoding import decode, known_formats, quiet
+from ..images.loading import ImageDataset
 from ..images.sources import BadImageError, ImageSource
+from ..images.transforms import ImageTransform
 from .app import Limits
 
 FIELD = "files"
 _MAX_NAME = 200
-_MAX_SECONDS = 120
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -40,41 +41,92 @@ class Upload(NamedTuple):
     data: bytes
 
 
+class Picture(NamedTuple):
+    """One file as the network reads it, or why it cannot be used.
+
+    Attributes
+    ----------
+    name : str
+        Name of the file.
+    pixels : ndarray of uint8 of shape (height, width, 3), or None
+        At the size of the network.
+    error : str or None
+        The reason.
+    """
+
+    name: str
+    pixels: npt.NDArray[np.uint8] | None
+    error: str | None = None
+
+
 class UploadSource(ImageSource):
-    """Images whose files are in memory; read like those on a disk.
+    """An image whose file is in memory; read like one on a disk.
 
     Parameters
     ----------
-    uploads : sequence of Upload
-        The files.
+    upload : Upload
+        The file.
     max_pixels : int
         An image that declares more is bad.
     """
 
-    def __init__(self, uploads: Sequence[Upload], max_pixels: int) -> None:
-        super().__init__(len(uploads), max_pixels)
-        self._uploads = uploads
+    def __init__(self, upload: Upload, max_pixels: int) -> None:
+        super().__init__(1, max_pixels)
+        self._upload = upload
 
     def describe(self, position: int) -> str:
-        """Name a file in messages."""
-        return repr(self._uploads[self._rows[position]].name)
-
-    def problem(self, position: int) -> str:
-        """Say why an image could not be used."""
-        try:
-            self.read(position)
-        except BadImageError as error:
-            return str(error).split(". Repair or drop it")[0] + "."
-        return f"{self.describe(position)} could not be used as an image."
+        """Name the file in messages."""
+        return repr(self._upload.name)
 
     def _read(self, row: int, min_side: int | None) -> Image.Image:
-        data = self._uploads[row].data
-        if not data:
+        if not self._upload.data:
             raise ValueError("the file is empty")
-        return decode(io.BytesIO(data), min_side, self.max_pixels)
+        return decode(io.BytesIO(self._upload.data), min_side, self.max_pixels)
 
     def _identity(self, row: int) -> bytes:
-        return self._uploads[row].data
+        return self._upload.data
+
+
+def declared_pixels(upload: Upload) -> int:
+    """Return how many pixels a file says it has; 0 if it is no image.
+
+    Parameters
+    ----------
+    upload : Upload
+        The file.
+
+    Examples
+    --------
+    >>> file = io.BytesIO()
+    >>> Image.new("RGB", (30, 20)).save(file, "PNG")
+    >>> declared_pixels(Upload("a.png", file.getvalue())), declared_pixels(Upload("b", b"text"))
+    (600, 0)
+    """
+    try:
+        with quiet, Image.open(io.BytesIO(upload.data), formats=known_formats()) as image:
+            return image.width * image.height
+    except Exception:  # a damaged file raises nearly anything, and is refused when it is read
+        return 0
+
+
+def make_picture(upload: Upload, transform: ImageTransform, max_pixels: int) -> Picture:
+    """Decode a file and bring it to the size of the network.
+
+    Parameters
+    ----------
+    upload : Upload
+        The file.
+    transform : ImageTransform
+        For evaluation.
+    max_pixels : int
+        An image that declares more is refused.
+    """
+    try:
+        pixels, _ = ImageDataset(UploadSource(upload, max_pixels), transform)[0]
+    except BadImageError as error:
+        reason = str(error).split(". Repair or drop it")[0] + "."
+        return Picture(upload.name, None, reason)
+    return Picture(upload.name, pixels.permute(1, 2, 0).numpy())
 
 
 class _MemoryParser(MultiPartParser):
@@ -112,17 +164,7 @@ async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
         "start the server with a larger --max-files."
     )
     try:
-        async with asyncio.timeout(_MAX_SECONDS):
-            form = await parser.parse()
-    except TimeoutError:
-        raise HTTPException(408, f"The images did not arrive in {_MAX_SECONDS} seconds.") from None
-    except MultiPartException as error:
-        if "Too many files" in error.message:
-            raise HTTPException(413, too_many) from None
-        raise HTTPException(400, f"The form could not be read: {error.message}") from None
-    except FormParserError as error:  # earlier releases of starlette let it through
-        raise HTTPException(400, f"The form could not be read: {error}") from None
-    try:
+        form = await parser.parse()
         parts = [part for name, part in form.multi_items() if name == FIELD]
         files = [part for part in parts if isinstance(part, UploadFile)]
         if not files:
@@ -130,8 +172,16 @@ async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
         if len(files) > limits.max_files:
             raise HTTPException(413, too_many)
         return [Upload(shown_name(file.filename), await file.read()) for file in files]
+    except MultiPartException as error:
+        if "Too many files" in error.message:
+            raise HTTPException(413, too_many) from None
+        raise HTTPException(400, f"The form could not be read: {error.message}") from None
+    except FormParserError as error:  # earlier releases of starlette let it through
+        raise HTTPException(400, f"The form could not be read: {error}") from None
     finally:
-        await form.close()
+        # Also the part that was not complete when the client left.
+        for spool in parser._files_to_close_on_error:
+            spool.close()
 
 
 def shown_name(name: str | None) -> str:

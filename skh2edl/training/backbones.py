@@ -13,6 +13,7 @@ from torch import nn
 
 from ..images import ImageLoader
 from ..utils.randomness import isolated_rng
+from .devices import on_device
 
 __all__ = ["Backbone", "create_backbone", "extract_features", "parameter_groups"]
 
@@ -494,7 +495,7 @@ def extract_features(
     Parameters
     ----------
     backbone : Backbone
-        Is moved to the device and put back into its mode.
+        Stays where it is; put back into its mode.
     loader : ImageLoader
     device : str or torch.device, default="cpu"
     precision : {"32-true", "bf16-mixed", "16-mixed"}, default="32-true"
@@ -522,8 +523,9 @@ def extract_features(
     device = torch.device(device)
     dtype = _AUTOCAST[precision]
     features = np.full((loader.n_samples, backbone.n_features), np.nan, dtype=np.float32)
+    backbone = on_device(backbone, device)
     training = backbone.training
-    backbone.to(device).eval()
+    backbone.eval()
     try:
         with (
             torch.inference_mode(),

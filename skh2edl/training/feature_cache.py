@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
+import tempfile
+import warnings
+from pathlib import Path
 from typing import Any
 
 import joblib
@@ -13,6 +18,8 @@ from ..utils.hashing import hash_values, hash_weights
 from .backbones import Backbone, extract_features
 from .samples import ImageSamples
 
+Features = npt.NDArray[np.float32]
+
 
 def frozen_features(
     backbone: Backbone,
@@ -22,7 +29,7 @@ def frozen_features(
     device: str | torch.device = "cpu",
     precision: str = "32-true",
     verbose: int = 0,
-) -> npt.NDArray[np.float32]:
+) -> Features:
     """Return the features of all images, from the cache where it has them.
 
     Parameters
@@ -32,8 +39,8 @@ def frozen_features(
     samples : ImageSamples
         The images.
     memory : str, joblib.Memory or None, default=None
-        Where to keep the features, image by image, so that the folds and candidates of a search
-        share them; None keeps nothing.
+        Folder in which to keep the features, image by image, so that the folds and candidates of a
+        search share them; None keeps nothing. Files in it are arrays; nothing is executed.
     device, precision, verbose
         As in `extract_features`.
 
@@ -42,39 +49,112 @@ def frozen_features(
     features : ndarray of float32 of shape (n_images, n_features)
         NaN in the rows of bad images that were skipped.
     """
-    memory = joblib.Memory(memory, verbose=0) if isinstance(memory, str) else memory
-    if memory is None or memory.location is None:
+    location = memory.location if isinstance(memory, joblib.Memory) else memory
+    if location is None:
         return _compute(backbone, samples, device, precision, verbose)
     recipe = hash_values(
         backbone.name, hash_weights(backbone), repr(backbone.data_config), precision
     )
-    keys = [f"{recipe}-{samples.source.identity(row)}" for row in range(len(samples))]
-    recall = memory.cache(_recall, ignore=["known"])
+    folder = FeatureFolder(Path(location) / "skh2edl_features" / recipe, backbone.n_features)
+    keys = [samples.source.identity(row) for row in range(len(samples))]
     # The first row of each image: one that is in X twice is computed once.
     first = {key: row for row, key in reversed([*enumerate(keys)])}
-    missing = np.array(
-        sorted(row for key, row in first.items() if not recall.check_call_in_cache(key, None)),
-        dtype=np.int64,
-    )
-    known: dict[str, npt.NDArray[np.float32]] = {}
+    known = {key: folder.read(key) for key in first}
+    missing = np.array(sorted(first[key] for key in known if known[key] is None), dtype=np.int64)
     if missing.size:
         computed = _compute(backbone, samples.subset(missing), device, precision, verbose)
-        known = {keys[row]: computed[position] for position, row in enumerate(missing)}
+        for row, values in zip(missing.tolist(), computed, strict=True):
+            known[keys[row]] = values
+            # A bad image stays out of the cache: the file may be mended.
+            if not np.isnan(values).any():
+                folder.write(keys[row], values)
     features = np.empty((len(samples), backbone.n_features), dtype=np.float32)
     for row, key in enumerate(keys):
-        # A bad image stays out of the cache: the file may be mended.
-        bad = key in known and np.isnan(known[key]).any()
-        features[row] = known[key] if bad else recall(key, known)
+        features[row] = known[key]
     return features
 
 
-def _recall(key: str, known: dict[str, npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
-    """Hand one image's features to joblib, which stores them under the key."""
-    return known[key]
+class FeatureFolder:
+    """Features in ``.npy`` files, one for each image; a damaged one counts as missing.
+
+    Parameters
+    ----------
+    path : Path
+        The folder, made when the first file is written.
+    n_features : int
+        Length of a feature.
+    """
+
+    def __init__(self, path: Path, n_features: int) -> None:
+        self.path = path
+        self.is_writable = True
+        # All files are alike but for their numbers, so nothing in them needs to be interpreted.
+        self._zeros = _as_npy(np.zeros(n_features, dtype=np.float32))
+        self._start = len(self._zeros) - 4 * n_features
+
+    def _file(self, key: str) -> Path:
+        # Folders of ten thousands of files are slow on some systems.
+        return self.path / key[:2] / f"{key[2:34]}.npy"
+
+    def read(self, key: str) -> Features | None:
+        """Return the features of an image, None if they are not there or damaged.
+
+        Parameters
+        ----------
+        key : str
+            Identity of the image.
+        """
+        try:
+            with self._file(key).open("rb") as file:
+                content = file.read(len(self._zeros) + 1)
+        except OSError:
+            return None
+        if len(content) != len(self._zeros) or not content.startswith(self._zeros[: self._start]):
+            return None
+        values = np.frombuffer(content, dtype=np.float32, offset=self._start)
+        return values if np.isfinite(values).all() else None
+
+    def write(self, key: str, values: Features) -> None:
+        """Keep the features of an image; without room, warn once and keep no more.
+
+        Parameters
+        ----------
+        key : str
+            Identity of the image.
+        values : ndarray of float32 of shape (n_features,)
+            Its features.
+        """
+        if not self.is_writable:
+            return
+        target = self._file(key)
+        temporary = None
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            # Beside it, then renamed: another process never reads half a file.
+            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".")
+            with os.fdopen(handle, "wb") as file:
+                file.write(_as_npy(values))
+            os.replace(temporary, target)
+        except OSError as error:
+            self.is_writable = False
+            if temporary is not None:
+                Path(temporary).unlink(missing_ok=True)
+            warnings.warn(
+                f"Features cannot be kept in {self.path} ({error.strerror or error}), so the next "
+                "fit computes them again. Make room there, or give another memory.",
+                UserWarning,
+                stacklevel=2,
+            )
+
+
+def _as_npy(values: Features) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, values, allow_pickle=False)
+    return buffer.getvalue()
 
 
 def _compute(
     backbone: Backbone, samples: ImageSamples, device: Any, precision: str, verbose: int
-) -> npt.NDArray[np.float32]:
+) -> Features:
     loader = samples.evaluation_loader()
     return extract_features(backbone, loader, device=device, precision=precision, verbose=verbose)

@@ -391,6 +391,10 @@ class _Run:
         if self.fabric.is_global_zero:
             try:
                 saved = checkpoint.load()
+                if saved is not None:
+                    trained = [p for group in self.optimizer.param_groups for p in group["params"]]
+                    own = self._state(Progress())
+                    checkpoint.check(saved, own, trained, self.plan.max_epochs)
             except ValueError as error:
                 saved = str(error)
         saved = self.fabric.broadcast(saved)
@@ -398,12 +402,6 @@ class _Run:
             raise ValueError(saved)
         if saved is None:
             return Progress()
-        if ("rows" in saved["optimizer"]) != self.by_rows:
-            raise ValueError(
-                "In a tree as large as this a fit in one process moves single rows, one in several "
-                "processes moves all, and the checkpoint belongs to the other kind: resume it with "
-                "as many devices as it was written with, or give another checkpoint_dir."
-            )
         self.network.load_state_dict(saved["network"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.fabric.strategy.precision.load_state_dict(saved["precision"])
@@ -411,16 +409,19 @@ class _Run:
             self.ema.module.load_state_dict(saved["ema"])
         return Progress(**saved["progress"])
 
+    def _state(self, progress: Progress) -> dict[str, Any]:
+        """Return what a checkpoint holds."""
+        return {
+            "progress": vars(progress).copy(),
+            "network": copy_state(self.network),
+            "optimizer": self.optimizer.state_dict(),
+            "precision": self.fabric.strategy.precision.state_dict(),
+            "ema": None if self.ema is None else self.ema.module.state_dict(),
+        }
+
     def _write(self, checkpoint: CheckpointFile, progress: Progress) -> None:
         if self.fabric.is_global_zero:
-            state = {
-                "progress": vars(progress).copy(),
-                "network": copy_state(self.network),
-                "optimizer": self.optimizer.state_dict(),
-                "precision": self.fabric.strategy.precision.state_dict(),
-                "ema": None if self.ema is None else self.ema.module.state_dict(),
-            }
-            checkpoint.save(state)
+            checkpoint.save(self._state(progress))
         # No process may end well when the file could not be written.
         self.fabric.barrier()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +20,11 @@ from .network import FeatureLoader, Network, predict_batches
 
 # Rows of features that are read at once: enough to keep a processor busy, little to hold.
 _ROWS_AT_ONCE = 4096
+
+# A value so many times what is usual leaves nothing of the usual ones in single precision.
+_FAR = 1e7
+# Rows that say what is usual in a column.
+_ROWS_OF_A_GLANCE = 1000
 
 # A method of the head by name, or a function of the head and the features.
 Output = str | Callable[[TreeHead, Tensor], Tensor]
@@ -53,6 +59,57 @@ class Samples(Protocol):
 
     def content_hash(self) -> str:
         """Hash what identifies the samples."""
+
+
+def warn_of_outliers(features: npt.NDArray[Any]) -> None:
+    """Warn of rows with a value beside which all others of its column look alike.
+
+    Parameters
+    ----------
+    features : ndarray of shape (n_samples, n_features)
+        The rows.
+
+    Examples
+    --------
+    >>> rows = np.arange(12.0).reshape(6, 2)
+    >>> rows[4, 1] = 1e30
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_of_outliers(rows)
+    >>> print(caught[0].message)
+    X holds values far from all others of their column in 1 row(s), first row 4: 1e+30 in column \
+1. They decide the scale of what is learnt: correct or drop these rows.
+    """
+    glance = features[:: max(1, len(features) // _ROWS_OF_A_GLANCE)]
+    with np.errstate(over="ignore"):
+        centre = np.median(glance, axis=0)
+        reach = np.maximum(features.max(axis=0) - centre, centre - features.min(axis=0))
+        suspects = np.flatnonzero(reach > _FAR * _usual(glance, centre)).tolist()
+        found: dict[int, int] = {}
+        for column in suspects:
+            values = features[:, column]
+            middle = np.median(values)
+            usual = _usual(values[:, None], middle)[0]
+            for row in np.flatnonzero(np.abs(values - middle) > _FAR * usual).tolist():
+                found.setdefault(row, column)
+    if found:
+        first = min(found)
+        warnings.warn(
+            f"X holds values far from all others of their column in {len(found)} row(s), first row "
+            f"{first}: {features[first, found[first]]:g} in column {found[first]}. They decide the "
+            "scale of what is learnt: correct or drop these rows.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _usual(features: npt.NDArray[Any], centre: Any) -> npt.NDArray[Any]:
+    """Return the median of the distances from the centre, in each column, that are not 0."""
+    distances = np.sort(np.abs(features - centre), axis=0)
+    n_zeros = (distances == 0).sum(axis=0)
+    middle = np.minimum(n_zeros + (len(features) - n_zeros) // 2, len(features) - 1)
+    usual: npt.NDArray[Any] = np.take_along_axis(distances, middle[None], axis=0)[0]
+    return usual
 
 
 @dataclass(frozen=True)
@@ -91,8 +148,25 @@ class FeatureSamples:
             for start in range(0, max(len(self), 1), _ROWS_AT_ONCE):
                 rows = self.features[start : start + _ROWS_AT_ONCE]
                 inputs = torch.from_numpy(np.require(rows, requirements="W"))  # else torch warns
-                parts.append(read(network.standardized(inputs.to(device))).cpu().numpy())
+                standardized = network.standardized(inputs.to(device))
+                self._warn_of_strangers(standardized, start)
+                parts.append(read(standardized).cpu().numpy())
         return np.concatenate(parts)
+
+    def _warn_of_strangers(self, standardized: Tensor, start: int) -> None:
+        """Warn of rows that are far from everything that the network was trained on."""
+        if not standardized.numel() or max(-standardized.min(), standardized.max()) <= _FAR:
+            return
+        size, column = standardized.abs().max(dim=1)
+        far = torch.nonzero(~(size <= _FAR)).flatten().tolist()
+        row, place = start + far[0], int(column[far[0]])
+        warnings.warn(
+            f"X holds values far from all training data in {len(far)} row(s), first row {row}: "
+            f"{self.features[row, place]:g} in column {place}. Predictions for such rows mean "
+            "nothing: correct or drop them.",
+            UserWarning,
+            stacklevel=2,
+        )
 
     def describe(self, position: int) -> str:
         """Name a row in a message."""

@@ -73,7 +73,12 @@ def unit_hash(names: Iterable, *, purpose: str) -> NDArray[np.float64]:
     """
     person = purpose.encode()
     digests = b"".join(
-        hashlib.blake2b(str(name).encode("utf-8"), digest_size=8, person=person).digest()
+        hashlib.blake2b(
+            # A file name that is not UTF-8 counts by its bytes.
+            str(name).encode("utf-8", "surrogateescape"),
+            digest_size=8,
+            person=person,
+        ).digest()
         for name in names
     )
     # 53 bits are what a float64 holds exactly; more could round up to 1.0.

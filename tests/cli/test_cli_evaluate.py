@@ -209,4 +209,10 @@ def test_a_model_of_very_many_samples_keeps_no_hashes_and_is_evaluated_on_all(
     assert read_card(model).trained_on.size == 0
     result = invoke("evaluate", model, tmp_path / "animals.csv", "-o", tmp_path / "r.html")
     assert result.exit_code == 0, result.output
-    assert "skipped" not in result.stderr
+    assert "no record of the images that it was trained on" in result.stderr
+    assert "are not skipped" in " ".join(result.stderr.split())
+    result = invoke("calibrate", model, tmp_path / "animals.csv")
+    assert result.exit_code == 1
+    assert "has no record of the images that it was trained on" in result.stderr
+    result = invoke("calibrate", model, tmp_path / "animals.csv", "--trust-unseen")
+    assert result.exit_code == 0, result.output

@@ -1,6 +1,8 @@
 """From a table or a folder to a model and to predictions, and the errors in between."""
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +44,27 @@ def test_fit_writes_a_model_that_loads_and_a_card_that_travels_in_it(zoo):
     assert n_train + n_held + int(card.notes["kept for evaluation"]) == 300
     assert f"{n_train} to train on, {n_held} to set the hedge" in result.stderr
     assert "Next: skh2edl evaluate" in result.stderr
+
+
+def test_a_fit_that_ends_before_the_hedge_leaves_a_model_that_knows_its_training_images(
+    zoo, tmp_path, monkeypatch
+):
+    folder, _ = zoo
+    out = tmp_path / "m.safetensors"
+
+    def end(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("skh2edl.cli.fit.calibrated", end)
+        assert invoke("fit", folder / "animals.csv", *FEATURES, "-o", out).exit_code == 130
+    card = read_card(out)
+    assert card.needed.size == 0
+    assert card.trained_on.size == int(card.notes["training samples"])
+    result = invoke("calibrate", out, folder / "animals.csv")
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.stderr.split())
+    assert f"{card.trained_on.size} of 300 samples trained the model and are skipped" in said
 
 
 def test_the_same_command_gives_the_same_model(zoo, tmp_path):
@@ -363,7 +386,7 @@ def test_an_interrupted_run_leaves_no_table_and_is_resumed(zoo, tmp_path, monkey
         calls.append(1)
         if len(calls) == 3:
             # Half a row on the disk, as after a power cut.
-            self._file.write('["row 99", ')
+            self._file.write(b'["row 99", ')
             raise KeyboardInterrupt
         add(self, rows)
 
@@ -385,12 +408,83 @@ def test_a_run_with_other_settings_starts_afresh(zoo, tmp_path, monkeypatch):
     out = tmp_path / "a.csv"
     arguments = ("predict", folder / "model.safetensors", folder / "animals.csv", "-o", out)
     with monkeypatch.context() as patch:
-        patch.setattr(tables.Spool, "finish", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(tables.Spool, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert invoke(*arguments).exit_code == 130
     result = invoke(*arguments, "--promise", 0.8)
     assert result.exit_code == 0
     assert "Resuming" not in result.stderr
     assert len(read_csv(out)) == 300
+
+
+def test_two_runs_cannot_write_one_table(zoo, tmp_path):
+    folder, _ = zoo
+    out = tmp_path / "a.csv"
+    first = tables.Spool(out, ["row"], "a run")
+    first.add([{"row": "1"}])
+    arguments = ("predict", folder / "model.safetensors", folder / "animals.csv", "-o", out)
+    result = invoke(*arguments)
+    assert result.exit_code == 1
+    assert f"Another run is writing {out}" in result.stderr
+    first.add([{"row": "2"}])
+    first.finish(2)
+    assert out.read_text() == "row\n1\n2\n"
+    assert invoke(*arguments).exit_code == 0
+    assert len(read_csv(out)) == 300
+
+
+@pytest.mark.parametrize(
+    "change", [b'["3"]\n["4"]\n', b"no row\n", b""], ids=["more", "none", "less"]
+)
+def test_a_table_has_as_many_rows_as_there_are_images(tmp_path, change):
+    spool = tables.Spool(tmp_path / "a.csv", ["row"], "a run")
+    spool.add([{"row": "1"}, {"row": "2"}])
+    content = spool.path.read_bytes()
+    spool.path.write_bytes(content + change if change else content[:-1].rpartition(b"\n")[0])
+    with pytest.raises(ValueError, match=r"partial holds \d rows, and 2 belong there"):
+        spool.finish(2)
+    spool.close()
+    assert not (tmp_path / "a.csv").exists()
+
+
+def test_rows_that_something_else_has_changed_are_not_resumed_from(tmp_path):
+    spool = tables.Spool(tmp_path / "a.csv", ["row", "leaf"], "a run")
+    spool.add([{"row": "1"}, {"row": "2"}, {"row": "3"}])
+    spool.close()
+    lines = spool.path.read_bytes().splitlines(keepends=True)
+    for wrong in (b'["2"]\n', b"{}\n", b"[1, [2]]\n", b"[" * 100_000 + b"\n"):
+        spool.path.write_bytes(b"".join([*lines[:2], wrong, *lines[3:]]))
+        again = tables.Spool(tmp_path / "a.csv", ["row", "leaf"], "a run")
+        assert again.n_done == 1
+        again.close()
+    other = tables.Spool(tmp_path / "a.csv", ["row", "leaf"], "another run")
+    assert other.n_done == 0
+    other.close()
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="has no such file names")
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".jsonl", ".parquet"])
+def test_strange_file_names_are_classified(photos, tmp_path, suffix, monkeypatch):
+    source = next(photos.rglob("*.png")).read_bytes()
+    names = [b"=1+1.png", b"caf\xe9.png", b"a\rb.png"]
+    folder = tmp_path / "strange"
+    folder.mkdir()
+    for name in names:
+        (folder / os.fsdecode(name)).write_bytes(source)
+    monkeypatch.chdir(folder)
+    out = tmp_path / f"a{suffix}"
+    result = invoke("predict", photos / "model.safetensors", ".", "-o", out)
+    assert result.exit_code == 0, result.output
+    if suffix == ".csv":
+        found = [row["image"] for row in read_csv(out)]
+        assert found == ["'=1+1.png", "a\rb.png", r"caf\udce9.png"]
+        return
+    if suffix == ".parquet":
+        found = pyarrow.parquet.read_table(out).column("image").to_pylist()
+    elif suffix == ".json":
+        found = [row["image"] for row in json.loads(out.read_text())]
+    else:
+        found = [json.loads(line)["image"] for line in out.read_text().splitlines()]
+    assert found == ["=1+1.png", "a\rb.png", r"caf\udce9.png"]
 
 
 def test_an_accuracy_that_the_calibration_cannot_guarantee_is_refused(zoo, tmp_path):

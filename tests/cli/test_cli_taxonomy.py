@@ -141,3 +141,11 @@ def test_convert_refuses_a_form_that_it_cannot_write(run, tmp_path):
     result = run("convert", tmp_path / "tree.nwk", tmp_path / "tree.xml")
     assert result.exit_code == 2
     assert "must end in .json or .csv or .nwk" in result.stderr
+
+
+def test_a_name_that_is_a_formula_goes_into_no_csv(run, tmp_path):
+    (tmp_path / "tree.txt").write_text("cat/=1+1\ncat/puma\n")
+    result = run("convert", tmp_path / "tree.txt", tmp_path / "out.csv")
+    assert result.exit_code == 1
+    assert "would take the name '=1+1' in a .csv file for a formula" in result.stderr
+    assert run("convert", tmp_path / "tree.txt", tmp_path / "out.json").exit_code == 0

@@ -279,3 +279,12 @@ def test_the_page_is_imported_without_its_packages():
 def test_the_command_line_starts_without_torch():
     heavy = {"torch", "timm", "matplotlib", "pandas", "sklearn"}
     assert not loaded_by("import skh2edl.cli.app") & heavy
+
+
+def test_only_training_by_epochs_loads_fabric():
+    fit = (
+        "import numpy as np, skh2edl; X = np.arange(12.0).reshape(6, 2); "
+        "clf = skh2edl.H2EDLClassifier(backbone=None{}).fit(X, ['a', 'b'] * 3); clf.predict(X)"
+    )
+    assert "lightning_fabric" not in loaded_by(fit.format(""))
+    assert "lightning_fabric" in loaded_by(fit.format(", solver='adamw', max_epochs=1"))

@@ -1,6 +1,12 @@
 """Features of a frozen backbone: a Pipeline step, and never computed twice for one image."""
 
+import gc
+import io
 import pickle
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -17,6 +23,7 @@ from sklearn.pipeline import make_pipeline
 
 from skh2edl import H2EDLClassifier, ImageFeatureExtractor, Taxonomy
 from skh2edl.training.backbones import Backbone, create_backbone
+from skh2edl.training.devices import on_device
 
 TREE = Taxonomy.from_nested({"dark": ["black", "brown"], "bright": ["white", "yellow"]})
 TINY = {"backbone": "test_resnet", "image_size": 32, "n_workers": 0}
@@ -277,6 +284,63 @@ def test_all_images_bad_is_all_nan(tmp_path, weights):
         assert np.isnan(step.transform(paths)).all()
 
 
+class Payload:
+    """A pickle that leaves a mark when it is read."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.touch, (self.mark,)
+
+
+def as_array(values):
+    buffer = io.BytesIO()
+    np.save(buffer, values)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pickle.dumps(3),
+        b"",
+        as_array(np.zeros(3, dtype=np.float32)),
+        as_array(np.zeros(96)),
+        as_array(np.full(96, np.nan, dtype=np.float32)),
+        as_array(np.zeros(96, dtype=np.float32))[:-5],
+    ],
+    ids=["pickle", "empty", "short", "double", "NaN", "cut"],
+)
+def test_a_damaged_file_of_the_cache_is_computed_again(tmp_path, weights, data, computed, content):
+    images, _ = data
+    step = extractor(weights, memory=str(tmp_path / "cache"))
+    before = step.fit_transform(images)
+    (path, *_) = sorted((tmp_path / "cache").rglob("*.npy"))
+    path.write_bytes(content)
+    for _ in range(2):
+        after = step.transform(images)
+        np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-5)
+        assert (after != before).any(axis=1).sum() <= 1
+        assert sum(computed) == len(images) + 1
+
+
+def test_nothing_in_the_cache_is_executed(tmp_path, weights, data):
+    images, _ = data
+    step = extractor(weights, memory=str(tmp_path / "cache"))
+    before = step.fit_transform(images)
+    kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert len(kept) == len(images)
+    mark = tmp_path / "executed"
+    for number, path in enumerate(kept):
+        payload = Payload(mark)
+        path.write_bytes(
+            pickle.dumps(payload) if number % 2 else as_array(np.array([payload], dtype=object))
+        )
+    assert_array_equal(step.transform(images), before)
+    assert not mark.exists()
+
+
 # Devices -----------------------------------------------------------------------------------------
 
 
@@ -307,3 +371,71 @@ def test_an_estimator_holds_no_device_between_calls(weights, data):
     whole.predict(images)
     for estimator in (step, whole, pickle.loads(pickle.dumps(whole))):
         assert {device.type for device in devices(estimator, set())} == {"cpu"}
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """A device of its own that computes like the CPU: torch tells cpu:0 from cpu."""
+    device, moved = torch.device("cpu", 0), []
+    move = torch.nn.Module.to
+
+    def watched(module, *arguments, **more):
+        if device in arguments:
+            moved.append(module)
+        return move(module, *arguments, **more)
+
+    monkeypatch.setattr(torch.nn.Module, "to", watched)
+    monkeypatch.setattr(H2EDLClassifier, "_device", lambda self: device)
+    return moved
+
+
+@pytest.mark.parametrize("finetune", ["head", "full"])
+def test_threads_predict_on_a_device_with_one_copy_that_stays_there(
+    weights, data, elsewhere, finetune
+):
+    images, labels = data
+    options = {"finetune": finetune, "max_epochs": 1, "batch_size": 8, "random_state": 0}
+    clf = H2EDLClassifier(TREE, weights=weights, **options, **TINY).fit(images, labels)
+    expected = clf.predict_proba(images)
+    n_moves = len(elsewhere)
+    start = threading.Barrier(4)
+
+    def predict(_):
+        start.wait()
+        return [clf.predict_proba(images) for _ in range(5)]
+
+    with ThreadPoolExecutor(4) as pool:
+        for answers in pool.map(predict, range(4)):
+            for answer in answers:
+                assert_array_equal(answer, expected)
+    assert len(elsewhere) == n_moves
+    # The estimator's own network is not moved, and what is kept on the device is not part of it.
+    assert not any(module is clf.network_ for module in elsewhere)
+    for estimator in (clf, pickle.loads(pickle.dumps(clf))):
+        assert {device.type for device in devices(estimator, set())} == {"cpu"}
+        assert not [module for module in estimator.network_.modules() if module in elsewhere]
+
+
+def test_a_copy_on_a_device_follows_its_network(weights, data, elsewhere):
+    images, labels = data
+    clf = H2EDLClassifier(TREE, weights=weights, finetune="head", **TINY).fit(images, labels)
+    before = clf.predict_log_proba(images)
+    with torch.no_grad():
+        clf.network_.head.linear.weight.mul_(0.5)
+    changed = clf.predict_log_proba(images)
+    assert (changed != before).all(axis=1).all()
+    assert_array_equal(pickle.loads(pickle.dumps(clf)).predict_log_proba(images), changed)
+
+
+def test_copies_on_a_device_go_with_their_networks():
+    device = torch.device("cpu", 0)
+    layers = [torch.nn.Linear(2, 1) for _ in range(3)]
+    kept = [weakref.ref(on_device(layer, device)) for layer in layers]
+    assert all(copy() is on_device(layer, device) for copy, layer in zip(kept, layers, strict=True))
+    del layers[0]
+    gc.collect()
+    assert kept[0]() is None
+    many = [torch.nn.Linear(2, 1) for _ in range(10)]
+    assert len({id(on_device(layer, device)) for layer in many}) >= 4
+    gc.collect()
+    assert kept[1]() is kept[2]() is None

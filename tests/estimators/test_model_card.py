@@ -10,6 +10,8 @@ from sklearn.datasets import load_iris
 
 from skh2edl import H2EDLClassifier, load_model
 from skh2edl.estimators.model_card import ModelCard, read_card, write_card
+from skh2edl.estimators.model_files import save_model
+from skh2edl.utils.files import write_atomically
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +102,21 @@ def test_a_file_stays_as_it_was_if_writing_fails(path, monkeypatch):
         write_card(path, ModelCard(notes={"a": "b"}))
     assert path.read_bytes() == before
     assert len(list(path.parent.iterdir())) == 1
+
+
+def test_a_model_is_saved_with_its_card_in_one_write(tmp_path, monkeypatch):
+    X, y = np.arange(12.0)[:, None], ["a", "b"] * 6
+    clf = H2EDLClassifier(backbone=None, max_iter=3, tol=1).fit(X, y)
+    written = []
+
+    def write(path, fill):
+        written.append(path)
+        write_atomically(path, fill)
+
+    monkeypatch.setattr("skh2edl.estimators.model_files.write_atomically", write)
+    card = ModelCard(trained_on=np.array([7], dtype=np.uint64), notes={"data": "rows"})
+    save_model(clf, tmp_path / "m.safetensors", card=card)
+    assert written == [tmp_path / "m.safetensors"]
+    found = read_card(tmp_path / "m.safetensors")
+    assert (found.trained_on.tolist(), found.notes) == ([7], {"data": "rows"})
+    assert (load_model(tmp_path / "m.safetensors").predict(X) == clf.predict(X)).all()

@@ -178,10 +178,10 @@ def test_a_header_with_something_wrong_is_refused(tmp_path, model, change, messa
 @pytest.mark.parametrize("depth", [100, 300, 450, 480, 10_000])
 def test_deep_nesting_is_refused(tmp_path, model, depth):
     header, tensors = read(model)
-    with_parameter(header, "verbose", "deep")
+    with_parameter(header, "max_iter", "deep")
     nested = '{"tuple": [' * depth + "1" + "]}" * depth
     path = write(tmp_path, json.dumps(header).replace('"deep"', nested), tensors)
-    with pytest.raises(ValueError, match=r"recursion depth|'verbose' parameter of") as caught:
+    with pytest.raises(ValueError, match=r"recursion depth|'max_iter' parameter of") as caught:
         load_model(path)
     assert len(str(caught.value)) < 2000
 
@@ -222,6 +222,7 @@ def test_a_file_cannot_fetch_a_backbone_from_elsewhere(tmp_path, image_model, na
         ("std", {"tuple": [0.5, 0.0, 0.5]}),
         ("std", {"tuple": [0.5, float("nan"), 0.5]}),
         ("crop_pct", 1e-9),
+        ("input_size", {"tuple": [3, 4096, 4097]}),
     ],
 )
 def test_images_cannot_be_prepared_in_an_absurd_way(tmp_path, image_model, key, value):
@@ -231,6 +232,28 @@ def test_images_cannot_be_prepared_in_an_absurd_way(tmp_path, image_model, key, 
         [name, value if name == key else known] for name, known in config
     ]
     with pytest.raises(ValueError, match="images are prepared in an impossible way"):
+        load_model(write(tmp_path, header, tensors))
+
+
+def test_a_large_image_cannot_be_made_larger_by_its_crop(tmp_path, image_model):
+    header, tensors = read(image_model)
+    config = dict(header["backbone"]["data_config"]["dict"])
+    config |= {"input_size": {"tuple": [3, 480, 480]}, "crop_pct": 0.1}
+    header["backbone"]["data_config"]["dict"] = [*map(list, config.items())]
+    with pytest.raises(ValueError, match="images are prepared in an impossible way"):
+        load_model(write(tmp_path, header, tensors))
+
+
+def test_a_file_does_not_choose_workers_or_bars(tmp_path, model):
+    header, tensors = read(model)
+    names = [name for name, _ in header["parameters"]["dict"]]
+    assert not {"n_workers", "verbose", "hardware", "memory", "checkpoint_dir"} & set(names)
+    with_parameter(header, "n_workers", 150)
+    with_parameter(header, "verbose", 2)
+    loaded = load_model(write(tmp_path, header, tensors))
+    assert (loaded.n_workers, loaded.verbose) == (None, 0)
+    with_parameter(header, "hardware", {"dict": [["devices", 64]]})
+    with pytest.raises(ValueError, match="it sets hardware, which no saved model does"):
         load_model(write(tmp_path, header, tensors))
 
 

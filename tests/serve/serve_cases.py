@@ -2,12 +2,12 @@
 
 import io
 import json
+import socket
 import threading
 import urllib.request
 from types import SimpleNamespace
 
 import numpy as np
-import uvicorn
 from PIL import Image
 
 from skh2edl import FlatCEClassifier, H2EDLClassifier, HyperOpinion, Taxonomy
@@ -15,6 +15,7 @@ from skh2edl.estimators.model_card import ModelCard, write_card
 from skh2edl.report.predictions import Predictions
 from skh2edl.serve import Limits
 from skh2edl.serve.routes import build
+from skh2edl.serve.server import Server
 from skh2edl.serve.service import Service
 
 # A name that would be a picture, and a script, if anybody took it for markup.
@@ -94,7 +95,10 @@ def large_app(monkeypatch):
         )
 
     monkeypatch.setattr("skh2edl.serve.service.read_predictions", read)
-    model = SimpleNamespace(taxonomy_=tree, predict_hyper_opinion=None)
+    backbone = SimpleNamespace(data_config={"input_size": (3, 32, 32), "crop_pct": 1.0})
+    model = SimpleNamespace(
+        taxonomy_=tree, predict_hyper_opinion=None, network_=SimpleNamespace(backbone=backbone)
+    )
     return build(Service(model, ModelCard(), "species", Limits()), ["localhost"])
 
 
@@ -115,18 +119,20 @@ class Running:
     """A server on a free port, in a thread of its own."""
 
     def __init__(self, app):
-        config = uvicorn.Config(app, port=0, log_level="warning", lifespan="off", ws="none")
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.server.run, daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.server = Server(app)
+        self.thread = threading.Thread(
+            target=self.server.run, kwargs={"sockets": [self.listener]}, daemon=True
+        )
 
     def __enter__(self):
         self.thread.start()
         while not self.server.started:
             self.thread.join(0.01)
             assert self.thread.is_alive(), "the server did not start"
-        port = self.server.servers[0].sockets[0].getsockname()[1]
-        return f"http://127.0.0.1:{port}/"
+        return f"http://127.0.0.1:{self.listener.getsockname()[1]}/"
 
     def __exit__(self, *exception):
         self.server.should_exit = True
         self.thread.join(60)
+        self.listener.close()

@@ -215,7 +215,7 @@ def test_the_model_is_described(client):
 
 def test_of_ten_thousand_leaves_only_what_matters_is_sent(monkeypatch):
     client = TestClient(large_app(monkeypatch), base_url=ADDRESS)
-    response = client.post("/api/predict", files=form(b"any"))
+    response = client.post("/api/predict", files=form(picture("red")))
     assert len(response.content) < 30_000
     (prediction,) = response.json()["answers"]
     opened = {page["node"]: page for page in prediction["tree"]}

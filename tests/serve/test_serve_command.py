@@ -14,6 +14,11 @@ from typer.testing import CliRunner
 
 from skh2edl.cli.app import app as command
 
+HALF_AN_UPLOAD = (
+    b"POST /api/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9000000\r\n"
+    b"Content-Type: multipart/form-data; boundary=x\r\n\r\n--x\r\n"
+)
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
@@ -58,8 +63,16 @@ def test_the_command_serves_until_it_is_interrupted(model):
             url = re.search(r"at (http://127\.0\.0\.1:\d+/)", line).group(1)
             with urllib.request.urlopen(f"{url}api/model", timeout=60) as response:
                 assert b'"max_files":3' in response.read()
-            process.send_signal(signal.SIGINT)
-            _, remarks = process.communicate(timeout=60)
+            port = int(url.rstrip("/").rpartition(":")[2])
+            with (
+                socket.create_connection(("127.0.0.1", port)),
+                socket.create_connection(("127.0.0.1", port)) as slow,
+            ):
+                slow.sendall(HALF_AN_UPLOAD)
+                # By the time of this response the server has read what came before.
+                urllib.request.urlopen(f"{url}api/model", timeout=60).close()
+                process.send_signal(signal.SIGINT)
+                _, remarks = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 0

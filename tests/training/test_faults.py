@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from skh2edl import (
 from skh2edl.images import BadImageError, ImageDataset
 from skh2edl.training import loop as training
 from skh2edl.training.checkpoints import CheckpointFile
+from skh2edl.training.samples import warn_of_outliers
 
 resource = pytest.importorskip("resource")
 TREE = Taxonomy.from_nested({"warm": ["red", "yellow"], "cold": ["green", "blue"]})
@@ -149,7 +151,7 @@ def test_no_room_for_a_checkpoint_leaves_that_of_the_epoch_before(
     X, y = rows()
     undisturbed = by_epochs().fit(X, y)
     in_epoch(monkeypatch, 2, lambda run: small_disk(1000))
-    with pytest.raises((OSError, RuntimeError), match=r"File too large|unexpected pos|write"):
+    with pytest.raises(OSError, match=r"checkpoint .*checkpoint\.pt could not be written \(.+Make"):
         by_epochs(checkpoint_dir=tmp_path).fit(X, y)
     small_disk(resource.RLIM_INFINITY)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
@@ -157,6 +159,89 @@ def test_no_room_for_a_checkpoint_leaves_that_of_the_epoch_before(
     monkeypatch.undo()
     resumed = by_epochs(checkpoint_dir=tmp_path).fit(X, y)
     np.testing.assert_array_equal(resumed.predict_proba(X), undisturbed.predict_proba(X))
+
+
+def test_no_room_for_features_is_said_and_the_fit_goes_on(tmp_path, files, small_disk):
+    labels = np.tile(TREE.leaves, 4)
+    options = {"finetune": "head", "n_workers": 0, **TINY}
+    expected = H2EDLClassifier(TREE, **options).fit(files, labels).predict_proba(files)
+    cache = tmp_path / "cache"
+    clf = H2EDLClassifier(TREE, memory=str(cache), **options)
+    small_disk(100)
+    with pytest.warns(UserWarning, match=r"cannot be kept in .*cache.*File too large"):
+        clf.fit(files, labels)
+    small_disk(resource.RLIM_INFINITY)
+    np.testing.assert_array_equal(clf.predict_proba(files), expected)
+
+
+# Checkpoints with impossible values --------------------------------------------------------------
+
+
+def in_progress(**changes):
+    return lambda state: state["progress"].update(changes)
+
+
+def in_history(value):
+    return lambda state: state["progress"]["history"][0].update(loss=value)
+
+
+def in_moments(name, value):
+    def change(state):
+        state["optimizer"]["state"][0][name] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (in_progress(epoch=-5), "epoch -5 of 3"),
+        (in_progress(epoch=10**9), "epoch 1000000000 of 3"),
+        (in_progress(epoch=2.5), r"epoch 2\.5 of 3"),
+        (in_progress(epoch=1), "a history of other epochs"),
+        (in_progress(history="abc"), "a history of other epochs"),
+        (in_history("low"), "a history of other epochs"),
+        (in_progress(best_epoch=7), "best epoch 7"),
+        (in_progress(best_weights={}), "best weights of another network"),
+        (lambda state: state["progress"].pop("stopped"), "another kind of progress"),
+        (lambda state: state.pop("ema"), "other parts than a run has"),
+        (lambda state: state.update(optimizer={}), "it has no 'param_groups'"),
+        (lambda state: state.update(precision={"scale": float("nan")}), "a wrong scaler"),
+        (
+            lambda state: state["network"]["head.linear.weight"].fill_(np.nan),
+            r"NaN or infinity in the weights, first head\.linear\.weight",
+        ),
+        (
+            lambda state: state["network"].update({"head.linear.weight": torch.zeros(1)}),
+            r"weights of another network, first head\.linear\.weight",
+        ),
+        (
+            lambda state: state["optimizer"]["param_groups"][0].update(betas=(2.0, 2.0)),
+            r"betas=\(2\.0, 2\.0\) instead of",
+        ),
+        (
+            lambda state: state["optimizer"]["param_groups"][0].update(lr=float("inf")),
+            "learning rate inf",
+        ),
+        (in_moments("exp_avg", torch.zeros(7)), "impossible moments of the weights, first exp_avg"),
+        (in_moments("step", torch.tensor(-1.0)), "impossible moments of the weights, first step"),
+        (
+            lambda state: state["optimizer"]["state"].update({99: {}}),
+            "moments of other weights",
+        ),
+    ],
+)
+def test_a_checkpoint_with_impossible_values_is_refused_by_name(tmp_path, change, said):
+    X, y = rows()
+    by_epochs(checkpoint_dir=tmp_path).fit(X, y)
+    path = tmp_path / "checkpoint.pt"
+    content = torch.load(path, weights_only=True)
+    change(content["state"])
+    torch.save(content, path)
+    with pytest.raises(
+        ValueError, match=rf"checkpoint\.pt holds impossible values \({said}.*Remove it"
+    ):
+        by_epochs(checkpoint_dir=tmp_path).fit(X, y)
 
 
 # Images that change ------------------------------------------------------------------------------
@@ -224,6 +309,37 @@ def test_features_and_weights_of_samples_must_be_numbers(value):
     weight[3] = value
     with pytest.raises(ValueError, match=r"contains (NaN|infinity)|[Nn]egative values"):
         by_epochs().fit(X, y, weight)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("solver", ["lbfgs", "adamw"])
+def test_a_value_far_from_all_others_is_named(dtype, solver):
+    X, y = rows(400)
+    X = X.astype(dtype)
+    far = X.copy()
+    far[117, 1] = 1e30
+    clf = by_epochs(solver=solver, max_epochs=1).fit(X, y)
+    with pytest.warns(UserWarning, match=r"1 row\(s\), first row 117: 1e\+30 in column 1"):
+        by_epochs(solver=solver, max_epochs=1, validation_fraction=0.2).fit(far, y)
+    with pytest.warns(UserWarning, match=r"training data in 1 row\(s\), first row 117: 1e\+30 in"):
+        clf.predict(far)
+    far[[3, 250], 2] = -1e20
+    with pytest.warns(UserWarning, match=r"column in 3 row\(s\), first row 3: -1e\+20 in column 2"):
+        by_epochs(solver=solver, max_epochs=1).fit(far, y)
+
+
+def test_columns_of_any_scale_and_rare_values_are_no_outliers():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 6)) * [1e-20, 1.0, 1e12, 1.0, 1.0, 1.0]
+    X[:, 3] = 0
+    X[:, 4] = 0
+    X[2999, 4] = 1e9  # the only one that is not 0 says nothing of what is usual
+    X[:, 5] = np.exp(4 * X[:, 5])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_outliers(X)
+        warn_of_outliers(X[:1])
+        warn_of_outliers(np.zeros((2, 0)))
 
 
 def poison(run):

@@ -1,0 +1,96 @@
+"""Networks on the device that computes, while their estimator keeps them on the CPU."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import nn
+
+Module = TypeVar("Module", bound=nn.Module)
+
+# Copies that are kept for the next call; an ensemble's members predict in turn.
+_MAX_COPIES = 4
+
+
+class _Copy(NamedTuple):
+    original: weakref.ref[nn.Module]
+    state: tuple[Any, ...]
+    module: nn.Module
+
+
+class _Copies:
+    """The latest copies, by their original and their device."""
+
+    def __init__(self) -> None:
+        self.reset()
+        # A forked worker must not inherit a lock that a thread of its parent held, nor a device.
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.reset)
+
+    def reset(self) -> None:
+        self.lock = threading.RLock()
+        self.kept: OrderedDict[tuple[int, str], _Copy] = OrderedDict()
+
+    def find(self, original: nn.Module, device: torch.device) -> nn.Module:
+        key = id(original), str(device)
+        with self.lock:
+            found, state = self.kept.pop(key, None), _state(original)
+            if found is None or found.original() is not original or found.state != state:
+                # Without its original nobody asks for a copy again, and its memory is free.
+                alive = weakref.ref(original, lambda _: self.forget(key))
+                found = _Copy(alive, state, copy.deepcopy(original).to(device))
+            self.kept[key] = found
+            while len(self.kept) > _MAX_COPIES:
+                self.kept.popitem(last=False)
+            return found.module
+
+    def forget(self, key: tuple[int, str]) -> None:
+        with self.lock:
+            found = self.kept.get(key)
+            if found is not None and found.original() is None:
+                del self.kept[key]
+
+
+_copies = _Copies()
+
+
+def on_device(module: Module, device: torch.device) -> Module:
+    """Return a module on a device: itself if it is there, else a copy, kept for the next call.
+
+    The module stays where it is. Threads can predict with it at the same time, and a pickled
+    estimator holds no device.
+
+    Parameters
+    ----------
+    module : Module
+        In evaluation mode, on the CPU.
+    device : torch.device
+        Where to compute.
+
+    Examples
+    --------
+    >>> layer = nn.Linear(2, 1)
+    >>> on_device(layer, torch.device("cpu")) is layer
+    True
+    >>> there = on_device(layer, torch.device("meta"))
+    >>> there.weight.device.type, layer.weight.device.type
+    ('meta', 'cpu')
+    >>> on_device(layer, torch.device("meta")) is there
+    True
+    """
+    here = next(module.parameters()).device
+    if here.type == device.type and device.index in (None, here.index):
+        return module
+    return _copies.find(module, device)  # type: ignore[return-value]
+
+
+def _state(module: nn.Module) -> tuple[Any, ...]:
+    """Return what changes with every change of a weight, without reading one."""
+    tensors = [*module.parameters(), *module.buffers()]
+    return tuple((tensor.data_ptr(), tensor._version) for tensor in tensors)
