@@ -159,7 +159,7 @@ def preset_experiments(
             options["l2_grid"] = (0.01, 0.001)
         usual = "tf_efficientnet_lite0" if preset == "quick" else "resnet50"
         return frozen_protocol(dataset, backbone or usual, **options)
-    recipe = {} if image_size is None else {"image_size": image_size}
+    recipe: dict[str, Any] = {} if image_size is None else {"image_size": image_size}
     if dataset == "glyphs" and preset != "paper":
         options.setdefault("epochs", _GLYPH_EPOCHS)
         recipe = {**_GLYPH_RECIPE, **recipe}
