@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -301,15 +298,10 @@ def tree_text(tree: Taxonomy, suffix: str) -> str:
     if suffix == ".json":
         return tree.to_json() + "\n"
     if suffix in (".nwk", ".newick"):
-        return _newick(tree) + "\n"
-    paths = [tree.path(leaf) for leaf in tree.leaves]
+        return tree.to_newick() + "\n"
     if suffix == ".csv":
-        names = tree.level_names or [f"level_{d}" for d in range(1, tree.n_levels + 1)]
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows([*path, *[""] * (tree.n_levels - len(path))] for path in paths)
-        return buffer.getvalue()
+        return str(tree.to_csv())
+    paths = [tree.path(leaf) for leaf in tree.leaves]
     slashed = next((name for path in paths for name in path if "/" in str(name)), None)
     if slashed is not None:
         raise ValueError(
@@ -317,19 +309,3 @@ def tree_text(tree: Taxonomy, suffix: str) -> str:
             ".json or .csv."
         )
     return "".join("/".join(map(str, path)) + "\n" for path in paths)
-
-
-def _newick(tree: Taxonomy) -> str:
-    # Deepest first, so that every node finds the text of its children; not recursive.
-    texts: dict[int, str] = {}
-    for node in range(tree.n_nodes - 1, -1, -1):
-        first, count = int(tree.first_child[node]), int(tree.n_children[node])
-        below = ",".join(texts.pop(child) for child in range(first, first + count))
-        texts[node] = (f"({below})" if count else "") + _quoted(str(tree.names[node]))
-    return texts[0] + ";"
-
-
-def _quoted(name: str) -> str:
-    if re.fullmatch(r"[^\s()\[\]',:;]+", name):
-        return name
-    return "'" + name.replace("'", "''") + "'"
