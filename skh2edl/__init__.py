@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 # `import skh2edl` and the command line start without loading torch.
 _EXPORTS = {
     "CalibratedTreeClassifier": "estimators.calibration",
+    "CandidateClassifier": "estimators.candidates",
     "ConformalTreeClassifier": "decisions",
     "FlatCEClassifier": "estimators.baselines",
     "FlatEDLClassifier": "estimators.evidential_baselines",
@@ -52,6 +53,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .estimators.baselines import HXEClassifier as HXEClassifier
     from .estimators.baselines import SoftLabelClassifier as SoftLabelClassifier
     from .estimators.calibration import CalibratedTreeClassifier as CalibratedTreeClassifier
+    from .estimators.candidates import CandidateClassifier as CandidateClassifier
     from .estimators.ensembles import TreeEnsembleClassifier as TreeEnsembleClassifier
     from .estimators.evidential_baselines import FlatEDLClassifier as FlatEDLClassifier
     from .estimators.evidential_baselines import HENNClassifier as HENNClassifier

@@ -12,6 +12,26 @@ _UMASK = os.umask(0)
 os.umask(_UMASK)
 
 
+# A spreadsheet takes a cell that begins so for a formula and runs it.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def safe_cell(value: Any) -> Any:
+    """Put an apostrophe before a text that a spreadsheet would run as a formula.
+
+    Parameters
+    ----------
+    value : object
+        A cell; numbers stay as they are.
+
+    Examples
+    --------
+    >>> safe_cell("=1+1"), safe_cell("Lynx lynx"), safe_cell(-1.5)
+    ("'=1+1", 'Lynx lynx', -1.5)
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
 def write_atomically(path: Path, write: Any) -> None:
     """Let `write` fill a temporary file beside `path`, then put it in its place.
 

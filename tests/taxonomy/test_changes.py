@@ -15,7 +15,7 @@ from tests.strategies import taxonomies
 CATS = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox"], "bear": None})
 
 
-# Trees made of trees -------------------------------------------------------------------------------
+# Trees made of trees -----------------------------------------------------------------------------
 
 
 @given(taxonomies(), st.data())
@@ -85,7 +85,7 @@ def test_pruning_without_samples_drops_what_ends_above_the_deepest_level():
     assert CATS.prune_empty().leaves == ("lynx", "puma", "fox")
 
 
-# Gaps ----------------------------------------------------------------------------------------------
+# Gaps --------------------------------------------------------------------------------------------
 
 GAPS = pd.DataFrame(
     {
@@ -151,7 +151,7 @@ def test_bridging_rows_with_holes_brings_back_the_whole_tree(tree, data):
     assert found.labels_from_paths(holes).tolist() == [tree.label(n) for n in tree.leaf_nodes]
 
 
-# Files ---------------------------------------------------------------------------------------------
+# Files -------------------------------------------------------------------------------------------
 
 NAMES = st.text(
     st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=6
@@ -220,7 +220,7 @@ def test_a_broken_record_and_a_broken_file_are_refused(tmp_path):
     with pytest.raises(ValueError, match="object with a name and children, got 'c' below 'b'"):
         Taxonomy.from_nested(deep)
     (tmp_path / "cut.json").write_text('{"name": ')
-    with pytest.raises(ValueError, match="cut.json is not valid JSON"):
+    with pytest.raises(ValueError, match=r"cut\.json is not valid JSON"):
         Taxonomy.from_nested(tmp_path / "cut.json")
 
 
