@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from ..taxonomy.taxonomy import Taxonomy
 
 NEWICK = (".nwk", ".newick", ".tre", ".tree")
-READABLE = (".json", ".csv", *NEWICK, ".txt", ".safetensors")
+READABLE = (".json", ".csv", ".tsv", ".obo", *NEWICK, ".txt", ".safetensors")
 WRITABLE = (".json", ".csv", ".nwk", ".newick", ".txt")
 
 TreeArgument = Annotated[
     Path,
     Argument(
-        help="A folder of folders, .json, .csv (a column for each rank), .nwk (Newick), .txt (a "
-        "path in each line), or a model file."
+        help="A folder of folders, a folder or archive of the NCBI taxdump, .json (nested, COCO or "
+        "OBO graphs), .csv (a column for each rank), .tsv (Darwin Core), .obo, .nwk (Newick), .txt "
+        "(a path in each line), or a model file."
     ),
 ]
 LevelsOption = Annotated[
@@ -211,9 +212,11 @@ def read_tree(path: Path, levels: Sequence[str] = ()) -> Taxonomy:
     Parameters
     ----------
     path : path
-        A folder of folders; ``.json`` (what convert writes, nested objects, or child to parent);
-        ``.csv`` with one column for each rank; ``.nwk`` and other endings of Newick; ``.txt`` with
-        one path like ``Boeing/737/737-700`` in a line; or a model file.
+        A folder of folders; the NCBI taxdump as a folder or ``.tar.gz``; ``.json`` (what convert
+        writes, nested objects, child to parent, categories of COCO, or OBO graphs); ``.csv`` with
+        one column for each rank; ``.tsv`` of Darwin Core, ``.gz`` or not; ``.obo``; ``.nwk`` and
+        other endings of Newick; ``.txt`` with one path like ``Boeing/737/737-700`` in a line; or
+        a model file.
     levels : sequence of str, default=()
         For a table the rank columns, for all others the names of the levels; none takes all
         columns, and what the file says.
@@ -225,20 +228,26 @@ def read_tree(path: Path, levels: Sequence[str] = ()) -> Taxonomy:
     from ..taxonomy.taxonomy import Taxonomy
 
     names = list(levels) or None
+    if (path / "nodes.dmp").is_file() or path.name.lower().endswith(".tar.gz"):
+        return Taxonomy.from_ncbi(path, names)
     if path.is_dir():
         return Taxonomy.from_folder(path, level_names=names)
     if not path.is_file():
         raise FileNotFoundError(
             f"There is no taxonomy at {str(path)!r}. Give a file or a folder that exists."
         )
-    suffix = path.suffix.lower()
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     if suffix == ".csv":
         return Taxonomy.from_table(path, names)
+    if suffix == ".tsv":
+        return Taxonomy.from_darwin_core(path, names)
+    if suffix == ".obo":
+        return Taxonomy.from_obo(path, level_names=names)
     if suffix == ".safetensors":
         from ..estimators.model_files import load_model
 
         return load_model(path).taxonomy_
-    if suffix not in READABLE:
+    if suffix not in READABLE or path.suffix.lower() == ".gz":
         raise common.UsageError(
             f"{path} must be a folder or end in {', '.join(READABLE)}, which says how to read it; "
             f"it ends in {suffix or 'nothing'!r}."
@@ -264,10 +273,15 @@ def _from_json(text: str, path: Path, levels: list[str] | None) -> Taxonomy:
         raise ValueError(f"{path} is not valid JSON: {error}.") from None
     if isinstance(record, dict) and "format" in record and "parents" in record:
         return Taxonomy.from_json(text)
+    if isinstance(record, dict) and isinstance(record.get("categories"), list):
+        return Taxonomy.from_coco(record)
+    if isinstance(record, dict) and isinstance(record.get("graphs"), list):
+        return Taxonomy.from_obo(record, level_names=levels)
     if not isinstance(record, dict):
         raise ValueError(
             f"{path} must hold a JSON object: what `skh2edl taxonomy convert` writes, nested "
-            f'objects, or {{"child": "parent"}}. It holds a {type(record).__name__}.'
+            f'objects, {{"child": "parent"}}, categories or OBO graphs. It holds a '
+            f"{type(record).__name__}."
         )
     if record and all(isinstance(parent, str) for parent in record.values()):
         return Taxonomy.from_parents(record, level_names=levels)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -12,7 +11,7 @@ from sklearn.utils import indexable
 from sklearn.utils.validation import check_is_fitted
 
 from ..metrics.inputs import leaf_probabilities
-from ..taxonomy.candidates import candidate_leaves, condition
+from ..taxonomy.candidates import candidate_leaves, condition, warn_if_unlikely
 from ..taxonomy.taxonomy import Taxonomy
 from ..utils.sklearn_tools import HasMethods, Interval
 from .wrapping import TreeWrapper, fit_on
@@ -130,16 +129,7 @@ class CandidateClassifier(TreeWrapper):
 
     def _log_leaves(self, X: Any) -> npt.NDArray[Any]:
         log_leaves, probability = self._condition(X)
-        low = np.flatnonzero(probability < self.warn_below)
-        if low.size:
-            warnings.warn(
-                f"{low.size} of {probability.size} sample(s) have less than {self.warn_below:g} of "
-                f"their probability on the candidates, first sample {low[0]} with "
-                f"{probability[low[0]]:.2g}. They may show something else; candidate_probability "
-                "gives the number of each.",
-                UserWarning,
-                stacklevel=3,
-            )
+        warn_if_unlikely(probability, self.warn_below, stacklevel=3)
         return log_leaves
 
     def _condition(self, X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

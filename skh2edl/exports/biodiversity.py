@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -168,7 +169,8 @@ def camtrap_observations(
     Parameters
     ----------
     identifications : Identifications
-        What to write; its ids are the ``mediaID`` or ``filePath`` of the media.
+        What to write; its ids are the ``mediaID`` or ``filePath`` of the media, or end in a file
+        name that only one of them has.
     media : DataFrame or list of dict
         The table of media: ``mediaID``, ``deploymentID``, ``timestamp``, and if there are any
         ``filePath`` and ``eventID``. Rows of other media are passed over.
@@ -319,22 +321,39 @@ def _match_media(ids: Sequence[str], media: Any) -> list[Row]:
             f"The media must have the columns {list(needed)}, and lack {missing or 'rows'}. Give "
             "the table media.csv of the Camtrap DP."
         )
-    known: dict[str, Row] = {}
+    known = {str(row["mediaID"]): row for row in rows}
     for row in rows:
-        known[str(row["mediaID"])] = row
         if not is_blank(row.get("filePath")):
             known.setdefault(str(row["filePath"]), row)
-    unknown = [name for name in ids if name not in known]
+    # Folders differ between the package and the disk: a file name does where it is the only one.
+    files = [str(row.get("fileName") or row.get("filePath") or "") for row in rows]
+    counts = Counter(map(_file_name, files))
+    by_file = {
+        _file_name(file): row
+        for file, row in zip(files, rows, strict=True)
+        if counts[_file_name(file)] == 1
+    }
+    found = [known.get(name) or by_file.get(_file_name(name)) for name in ids]
+    unknown = [name for name, row in zip(ids, found, strict=True) if row is None]
     if unknown:
         raise ValueError(
-            f"{len(unknown)} image(s) are neither a mediaID nor a filePath of the media, first "
+            f"{len(unknown)} image(s) are neither a mediaID nor a file of the media, first "
             f"{shown(unknown[:3])}. Use one of these as ids."
         )
     return [
-        {**known[name], "mediaID": str(known[name]["mediaID"]),
-         "deploymentID": str(known[name]["deploymentID"]), "time": _time(known[name])}
-        for name in ids
-    ]  # fmt: skip
+        {
+            **row,
+            "mediaID": str(row["mediaID"]),
+            "deploymentID": str(row["deploymentID"]),
+            "time": _time(row),
+        }
+        for row in found
+        if row is not None
+    ]
+
+
+def _file_name(path: str) -> str:
+    return path.replace("\\", "/").rsplit("/", 1)[-1]
 
 
 def _time(row: Row) -> datetime:

@@ -11,15 +11,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..metrics.inputs import label_nodes, leaf_probabilities, node_probabilities
+from ..metrics.inputs import leaf_probabilities, node_probabilities
 from ..opinions.hyper_opinion import HyperOpinion
-from ..taxonomy.candidates import candidate_leaves, condition
+from ..taxonomy.candidates import candidate_leaves, condition, warn_if_unlikely
 from ..taxonomy.names import Name, shown
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 
 FloatArray = npt.NDArray[np.float64]
 Thresholds = Mapping[str | int, float]
+
+# P(candidates) of a sample that probably shows something else.
+_UNLIKELY = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +100,8 @@ class Identifications:
             ancestor of a right prediction is right, so that a guarantee of `labels` still holds.
         candidates : label or sequence of labels, default=None
             A clade, or any leaves and clades, such as the species of a park, that the
-            probabilities are conditioned on: P(leaf) / P(candidates). A guarantee for all classes
+            probabilities are conditioned on: P(leaf) / P(candidates), with a warning where
+            P(candidates) is less than 0.01. A guarantee for all classes
             does not hold within some of them, so that `labels` cannot be given too.
         opinion : HyperOpinion, default=None
             Opinions on the same images, for vacuities and fusion.
@@ -122,12 +126,13 @@ class Identifications:
                     "classes. Predict them with CandidateClassifier, or drop one of the two."
                 )
             mask = candidate_leaves(taxonomy, candidates)
-            leaves = _conditioned(leaves, mask)
+            leaves, inside = _conditioned(leaves, mask)
+            warn_if_unlikely(inside, _UNLIKELY, stacklevel=2)
         if labels is None:
             order = taxonomy.leaf_order  # of equals the first of classes_, as predict does
             nodes = taxonomy.leaf_nodes[order[leaves[:, order].argmax(axis=1)]]
         else:
-            nodes = label_nodes(labels, taxonomy)
+            nodes = taxonomy.resolve(labels)
             if nodes.shape != (len(leaves),):
                 raise ValueError(
                     f"labels must hold one label for each of {len(leaves)} images, got "
@@ -265,7 +270,7 @@ class Identifications:
             np.add.at(leaves, member_of, self.leaf_probability)
             leaves /= np.bincount(member_of)[:, None]
         if self.candidates is not None:
-            leaves = _conditioned(leaves, self.candidates)
+            leaves, _ = _conditioned(leaves, self.candidates)
         fused = Identifications.from_proba(
             leaves[:, self.taxonomy.leaf_order],
             self.taxonomy,
@@ -319,9 +324,11 @@ def climb(
         found = np.where(low, tree.parents[found], found)
 
 
-def _conditioned(leaves: FloatArray, mask: npt.NDArray[np.bool_]) -> FloatArray:
+def _conditioned(leaves: FloatArray, mask: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+    """Return P(leaf | candidates) and P(candidates)."""
     with np.errstate(divide="ignore"):
-        return np.exp(condition(np.log(leaves), mask)[0])
+        log_leaves, inside = condition(np.log(leaves), mask)
+    return np.exp(log_leaves), inside
 
 
 def _check_ids(ids: tuple[str, ...], n_samples: int) -> None:

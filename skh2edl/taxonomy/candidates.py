@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -50,6 +51,30 @@ def candidate_leaves(taxonomy: Taxonomy, candidates: Any) -> BoolArray:
     np.add.at(ends, taxonomy.leaf_start[nodes], 1)
     np.add.at(ends, taxonomy.leaf_stop[nodes], -1)
     return np.cumsum(ends)[:-1] > 0
+
+
+def warn_if_unlikely(probability: FloatArray, least: float, *, stacklevel: int) -> None:
+    """Warn of samples that are hardly one of the candidates.
+
+    Parameters
+    ----------
+    probability : ndarray of shape (n_samples,)
+        P(candidates).
+    least : float
+        The probability below which to warn.
+    stacklevel : int
+        As in :func:`warnings.warn`, counted from the caller.
+    """
+    low = np.flatnonzero(probability < least)
+    if low.size:
+        warnings.warn(
+            f"{low.size} of {probability.size} sample(s) have less than {least:g} of their "
+            f"probability on the candidates, first sample {low[0]} with "
+            f"{probability[low[0]]:.2g}. They may show something else; "
+            "CandidateClassifier.candidate_probability gives the number of each.",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
 
 
 def condition(log_leaves: npt.NDArray[Any], mask: BoolArray) -> tuple[FloatArray, FloatArray]:

@@ -219,6 +219,12 @@ def test_media_are_found_by_id_and_by_file():
         renamed.leaf_probability[:, TREE.leaf_order], TREE, ["m0", "m1", "m2", "m3", "m4"]
     )
     frame = pd.DataFrame(media())
+    folders = [f"/photos/{name}" for name in IDS]
+    by_name = Identifications.from_proba(
+        renamed.leaf_probability[:, TREE.leaf_order], TREE, folders
+    )
+    found = camtrap_observations(by_name, frame, **OPTIONS)
+    assert [row["mediaID"] for row in found] == list(by_id.ids)
     assert [r["mediaID"] for r in camtrap_observations(by_id, frame, **OPTIONS)] == list(by_id.ids)
 
 
@@ -237,6 +243,13 @@ def test_media_that_cannot_be_used_are_refused(change, options, message):
     given = [{**row, **change} for row in media()]
     with pytest.raises(ValueError, match=message):
         camtrap_observations(identified(), given, **{**OPTIONS, **options})
+
+
+def test_a_file_name_that_two_media_share_names_neither():
+    shots = [{**row, "filePath": f"{row['mediaID']}/x.jpg"} for row in media()]
+    found = Identifications.from_proba([[0.5, 0.5]], Taxonomy.flat(["a", "b"]), ["photos/x.jpg"])
+    with pytest.raises(ValueError, match=r"1 image\(s\) are neither a mediaID nor a file"):
+        camtrap_observations(found, shots, **OPTIONS)
 
 
 def test_a_table_that_is_not_of_media_is_refused():

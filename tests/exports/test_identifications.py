@@ -22,6 +22,11 @@ def test_thresholds_by_rank_stop_at_the_deepest_rank_that_reaches_its_own():
         assert found.probability[row] == pytest.approx(own[row].probability(label)[0])
 
 
+def test_a_family_with_one_species_stays_a_family():
+    labels = ["Canidae", "Vulpes", "Vulpes vulpes", "blank", "root"]
+    assert identified(labels=labels, thresholds=None).labels == labels
+
+
 @given(taxonomies(), st.data())
 def test_a_climbed_node_is_enough_and_what_lies_below_it_is_not(tree, data):
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -131,6 +136,15 @@ def test_candidates_condition_single_images_and_events():
     )
     np.testing.assert_allclose(fused.leaf_probability[:, column], expected)
     assert set(fused.labels) <= {"Lynx rufus", "Vulpes vulpes"}
+
+
+def test_an_image_that_is_hardly_a_candidate_is_pointed_out():
+    proba = [[0.9, 0.1, 0.0], [0.001, 0.999, 0.0]]
+    with pytest.warns(UserWarning, match=r"1 of 2 sample\(s\) .* sample 1 with 0\.001") as caught:
+        Identifications.from_proba(
+            proba, Taxonomy.flat(["a", "b", "c"]), "xy", candidates=["a", "c"]
+        )
+    assert caught[0].filename == __file__
 
 
 def test_vacuity_is_that_of_the_last_decision():
