@@ -172,6 +172,7 @@ class Identifications:
         -------
         identifications : Identifications
         """
+        from ..decisions._opinions import opinion_method
         from ..estimators.wrapping import find_taxonomy
 
         tree = find_taxonomy(estimator, taxonomy)
@@ -180,9 +181,7 @@ class Identifications:
                 isinstance(one, str) or hasattr(one, "__fspath__") for one in X
             )
             ids = X if is_files else range(len(X))
-        opinion = None
-        if hasattr(estimator, "predict_hyper_opinion"):
-            opinion = estimator.predict_hyper_opinion(X)
+        read_opinions = opinion_method(estimator)
         return cls.from_proba(
             estimator.predict_proba(X),
             tree,
@@ -190,7 +189,7 @@ class Identifications:
             classes=list(estimator.classes_),
             labels=estimator.predict(X),
             thresholds=thresholds,
-            opinion=opinion,
+            opinion=None if read_opinions is None else read_opinions(X),
         )
 
     def __len__(self) -> int:

@@ -198,7 +198,14 @@ def read_label_studio(
             )
         named = "id" in data and "data" in task
         ids.append(str(data["id"] if named else data[data_field]))
-        nodes.append(_node_of(_choices(task, control), taxonomy, several, ids[-1]))
+        try:
+            chosen = _choices(task, control)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"Task {number} ({ids[-1]!r}) has no annotation of a Taxonomy tag named "
+                f"{control!r} as Label Studio writes it ({error!r}). Name the tag with control=..."
+            ) from None
+        nodes.append(_node_of(chosen, taxonomy, several, ids[-1]))
     labels = taxonomy.labels(np.array(nodes, dtype=np.int64)) if nodes else []
     kinds = {isinstance(label, str) for label in labels}
     return ids, np.array(labels, dtype=None if len(kinds) < 2 else object)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .names import Name, clean_names, fill_row, shown, trim_row
-from .tables import close_gaps, open_text
+from .tables import close_gaps, read_text
 from .tree import IntArray, NodeList, check_depth
 
 _JSON_FORMAT = "skh2edl.taxonomy"
@@ -167,11 +167,10 @@ def write_nested(names: npt.NDArray[np.object_], parents: IntArray) -> dict[str,
 
 def load_json(path: str | os.PathLike[str]) -> Any:
     """Return what a JSON file holds, unpacked if its name ends in ``.gz``."""
-    with open_text(path) as file:
-        try:
-            return json.load(file)
-        except (ValueError, RecursionError, EOFError, OSError) as error:
-            raise ValueError(f"{os.fspath(path)} is not valid JSON: {error}.") from None
+    try:
+        return json.loads(read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{os.fspath(path)} is not valid JSON: {error}.") from None
 
 
 def read_folder(directory: str | os.PathLike[str], root_name: Name | None) -> NodeList:

@@ -17,7 +17,7 @@ import numpy as np
 
 from .formats import load_json, rows_of
 from .names import Name, clean_names, is_blank, shown
-from .tables import open_text
+from .tables import read_text
 from .tree import IntArray, NodeList
 
 # How to make a tree of a graph whose nodes have several parents.
@@ -257,39 +257,47 @@ def _terms_of_file(path: Any, relation: str) -> Terms:
             pairs.extend((parent, own) for parent in above)
 
     is_term = False
-    with open_text(path) as file:
-        for line in file:
-            text = line.strip()
-            if text.startswith("["):
-                finish()
-                term, is_term = {}, text == "[Term]"
-            elif is_term and ":" in text:
-                key, _, value = text.partition(":")
-                # After the exclamation mark a remark, after the bracket qualifiers.
-                value = value.strip() if key == "name" else value.split("!")[0].split("{")[0]
-                term.setdefault(key.strip(), []).append(value.strip())
+    for line in read_text(path).splitlines():
+        text = line.strip()
+        if text.startswith("["):
+            finish()
+            term, is_term = {}, text == "[Term]"
+        elif is_term and ":" in text:
+            key, _, value = text.partition(":")
+            # After the exclamation mark a remark, after the bracket qualifiers.
+            value = value.strip() if key == "name" else value.split("!")[0].split("{")[0]
+            term.setdefault(key.strip(), []).append(value.strip())
     finish()
+    if not labels:
+        raise ValueError(
+            f"{os.fspath(path)} has no [Term] that is not obsolete. Give an OBO file, or OBO "
+            "graphs in a file ending in .json."
+        )
     return labels, pairs
 
 
-def _terms_of_obograph(document: Mapping[str, Any], relation: str) -> Terms:
-    graphs = document.get("graphs")
-    if not isinstance(graphs, list) or not graphs:
+def _terms_of_obograph(document: Any, relation: str) -> Terms:
+    graphs = document.get("graphs") if isinstance(document, Mapping) else None
+    try:
+        nodes = [node for graph in graphs or [] for node in graph.get("nodes", [])]
+        edges = [edge for graph in graphs or [] for edge in graph.get("edges", [])]
+        labels = {
+            node["id"]: node.get("lbl") or node["id"]
+            for node in nodes
+            if node.get("type", "CLASS") == "CLASS"
+            and not (node.get("meta") or {}).get("deprecated", False)
+        }
+        pairs = [(edge["obj"], edge["sub"]) for edge in edges if edge.get("pred") == relation]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"OBO graphs have nodes with an id and edges with sub, pred and obj ({error!r}). Check "
+            "the file, or read its .obo form."
+        ) from None
+    if not labels:
         raise ValueError(
             'OBO graphs are a JSON object with "graphs", a list of objects with "nodes" and '
-            f'"edges"; this has {shown(sorted(map(str, document)))}.'
+            f'"edges"; this is {shown(document)}.'
         )
-    labels, pairs = {}, []
-    for graph in graphs:
-        for node in graph.get("nodes", []):
-            is_class = node.get("type", "CLASS") == "CLASS"
-            if is_class and not node.get("meta", {}).get("deprecated", False):
-                labels[node["id"]] = node.get("lbl") or node["id"]
-        pairs += [
-            (edge["obj"], edge["sub"])
-            for edge in graph.get("edges", [])
-            if edge.get("pred") == relation
-        ]
     return labels, pairs
 
 

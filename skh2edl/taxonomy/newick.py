@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .names import Name, clean_name, shown
-from .tables import open_text
+from .tables import read_text
 from .tree import IntArray, NodeList, Tree, check_depth
 
 # Endings of Newick files.
@@ -44,8 +44,7 @@ _NEWICK_FOLLOWS = {
 def read_newick(text: str | os.PathLike[str], root_name: Name) -> NodeList:
     """Parse Newick text, or that of a file; branch lengths and comments are passed over."""
     if isinstance(text, os.PathLike):
-        with open_text(text) as file:
-            text = file.read()
+        text = read_text(text)
     if not isinstance(text, str):
         raise TypeError(f"Newick text must be a string, got {type(text).__name__}.")
     _check_is_no_file(text)

@@ -7,6 +7,7 @@ import gzip
 import io
 import os
 import warnings
+import zlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -24,6 +25,18 @@ def open_text(path: str | os.PathLike[str]) -> IO[str]:
     return given.open(encoding="utf-8-sig", newline="")
 
 
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a file in UTF-8, unpacked if its name ends in ``.gz``."""
+    with open_text(path) as file:
+        try:
+            return file.read()
+        except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(
+                f"{os.fspath(path)} cannot be read as text in UTF-8: {error}. It may be "
+                "half-downloaded: fetch it again, or save it as UTF-8."
+            ) from None
+
+
 def is_tab_separated(path: Path) -> bool:
     """Tell by its name whether a table has tabs between its cells."""
     endings = [ending.lower() for ending in path.suffixes if ending.lower() != ".gz"]
@@ -38,7 +51,7 @@ def read_cells(file: Iterable[str], path: Path, tabs: bool) -> Iterator[tuple[in
     try:
         for line in reader:
             yield reader.line_num, [cell.strip() for cell in line]
-    except (csv.Error, UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
+    except (csv.Error, UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(
             f"{path} cannot be read as {kind} in UTF-8 after line {reader.line_num}: {error}. "
             f"Save it again as UTF-8 {kind}."

@@ -199,6 +199,9 @@ def test_an_export_of_something_else_is_refused():
         read_label_studio([{"data": {"text": "x"}}], TREE)
     with pytest.raises(ValueError, match="several must be 'lca' or 'error', got 'vote'"):
         read_label_studio([], TREE, several="vote")
+    other = [{"from_name": "taxonomy", "type": "choices", "value": {"choices": ["x"]}}]
+    with pytest.raises(ValueError, match=r"Task 0 \('1'\) has no annotation of a Taxonomy tag"):
+        read_label_studio([{"data": {"image": "1"}, "annotations": [{"result": other}]}], TREE)
     unknown = {"data": {"image": "1"}, "annotations": [choose(("Felidae", "Leo"))]}
     with pytest.raises(ValueError, match="not in the taxonomy"):
         read_label_studio([unknown], TREE)

@@ -6,6 +6,7 @@ import json
 import networkx as nx
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from skh2edl import Taxonomy
 from tests.strategies import taxonomies
@@ -218,9 +219,70 @@ def test_another_relation_makes_another_tree_and_the_rest_a_forest(ontology):
     assert set(tree.level(1)) == {"animal", "pet ! of any kind", "fish", "koi"}
 
 
-def test_json_without_graphs_is_refused():
-    with pytest.raises(ValueError, match='OBO graphs are a JSON object with "graphs"'):
-        Taxonomy.from_obo({"nodes": []})
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"nodes": []}, 'OBO graphs are a JSON object with "graphs"'),
+        ({"graphs": [{"nodes": [{"lbl": "x"}]}]}, "OBO graphs have nodes with an id"),
+        ({"graphs": [[1]]}, "OBO graphs have nodes with an id"),
+        ({"graphs": [{"nodes": [{"id": "x"}], "edges": [{"pred": "is_a"}]}]}, "sub, pred and obj"),
+    ],
+)
+def test_json_that_is_no_obo_graph_is_refused(document, message):
+    with pytest.raises(ValueError, match=message):
+        Taxonomy.from_obo(document)
+
+
+@pytest.mark.parametrize("content", [b"no terms", b"\xff\xfe[Term]", b"[Term]\nname: x\n"])
+def test_a_file_without_terms_is_refused(tmp_path, content):
+    (tmp_path / "x.obo").write_bytes(content)
+    with pytest.raises(ValueError, match=r"x\.obo (has no \[Term\]|cannot be read as text)"):
+        Taxonomy.from_obo(tmp_path / "x.obo")
+    (tmp_path / "x.obo.gz").write_bytes(gzip.compress(OBO.encode())[:-30])
+    with pytest.raises(ValueError, match="cannot be read as text in UTF-8"):
+        Taxonomy.from_obo(tmp_path / "x.obo.gz")
+
+
+OBO_LINES = st.sampled_from(
+    ["[Term]", "[Typedef]", "id: A", "id: B", "id: C", "name: x", "name:", "is_a: A", "is_a: B ! b",
+     "is_a:", "relationship: part_of A", "relationship:", "is_obsolete: true", "", ":", "{"]
+)  # fmt: skip
+
+
+@given(st.lists(OBO_LINES, max_size=25), st.booleans())
+def test_any_obo_text_builds_a_tree_or_is_refused(tmp_path_factory, lines, first):
+    path = tmp_path_factory.mktemp("obo") / "x.obo"
+    path.write_text("\n".join(lines))
+    try:
+        tree = Taxonomy.from_obo(path, choose_parent="first" if first else None)
+    except ValueError:
+        return
+    assert tree.n_leaves >= 2
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 2) | st.sampled_from(["a", "b", "", "is_a"]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from(["graphs", "nodes", "edges", "id", "lbl", "sub", "obj", "pred", "name",
+                         "children", "categories", "supercategory", "path", "family", "genus"]),
+        inner,
+        max_size=4,
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(JSON)
+def test_any_json_builds_a_tree_or_is_refused(document):
+    for build in (Taxonomy.from_obo, Taxonomy.from_coco, Taxonomy.from_nested):
+        if build == Taxonomy.from_obo and not isinstance(document, dict):
+            continue
+        try:
+            tree = build(document)
+        except (ValueError, TypeError):
+            continue
+        assert tree.n_leaves >= 2
 
 
 def test_obonets_graph_gives_the_same_tree(tmp_path):

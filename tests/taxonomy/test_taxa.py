@@ -8,6 +8,7 @@ import tarfile
 import pandas as pd
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from skh2edl import Taxonomy
 from skh2edl.exports import coco_categories
@@ -153,6 +154,21 @@ def test_a_table_without_taxa_and_a_cut_off_file_are_refused(tmp_path):
     packed.write_bytes(gzip.compress(CHECKLIST.encode())[:-20])
     with pytest.raises(ValueError, match="cannot be read as tab-separated text"):
         Taxonomy.from_darwin_core(packed)
+
+
+CELLS = st.sampled_from(["taxonID", "parentNameUsageID", "taxonRank", "species", "genus", "family",
+                         "1", "2", "", "Lynx", '"', "scientificName", "accepted"])  # fmt: skip
+
+
+@given(st.lists(st.lists(CELLS, max_size=5), max_size=6), st.sampled_from(["\t", ","]))
+def test_any_table_builds_a_tree_or_is_refused(tmp_path_factory, rows, mark):
+    path = tmp_path_factory.mktemp("taxa") / "Taxon.tsv"
+    path.write_text("\n".join(mark.join(row) for row in rows))
+    try:
+        tree = Taxonomy.from_darwin_core(path)
+    except ValueError:
+        return
+    assert tree.n_leaves >= 2
 
 
 # NCBI --------------------------------------------------------------------------------------------
