@@ -92,6 +92,7 @@ def ranked_nodes(
         for taxon in order.tolist():
             inside[taxon] |= parents[taxon] >= 0 and inside[parents[taxon]]
         inside[top] = False
+        order = order[inside[order]]  # nothing else is looked at
     own = {rank for rank, kept in zip(ranks, inside.tolist(), strict=True) if kept}
     levels = [rank for rank in (MAIN_RANKS if wanted is None else wanted) if rank in own]
     if not levels:
@@ -349,7 +350,7 @@ def _dump(source: str | os.PathLike[str]) -> Iterator[Any]:
 
 def _fields(lines: Iterable[str], name: str) -> Iterator[list[str]]:
     for number, line in enumerate(lines, start=1):
-        fields = [field.strip() for field in line.rstrip("\n").removesuffix("\t|").split("\t|\t")]
+        fields = line.rstrip("\r\n").removesuffix("\t|").split("\t|\t", maxsplit=4)
         if len(fields) < 3 + (name == "names.dmp"):
             raise ValueError(
                 f"{name}, line {number}: expected fields between '\\t|\\t', got {shown(line)}. The "

@@ -276,8 +276,8 @@ JSON = st.recursive(
 @given(JSON)
 def test_any_json_builds_a_tree_or_is_refused(document):
     for build in (Taxonomy.from_obo, Taxonomy.from_coco, Taxonomy.from_nested):
-        if build == Taxonomy.from_obo and not isinstance(document, dict):
-            continue
+        if build != Taxonomy.from_nested and not isinstance(document, dict):
+            continue  # a text is the name of a file
         try:
             tree = build(document)
         except (ValueError, TypeError):
