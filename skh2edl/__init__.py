@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 # `import skh2edl` and the command line start without loading torch.
 _EXPORTS = {
     "CalibratedTreeClassifier": "estimators.calibration",
+    "CandidateClassifier": "estimators.candidates",
     "ConformalTreeClassifier": "decisions",
     "DAEDLClassifier": "estimators.dirichlet_baselines",
     "FEDLClassifier": "estimators.dirichlet_baselines",
@@ -54,6 +55,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .estimators.baselines import HXEClassifier as HXEClassifier
     from .estimators.baselines import SoftLabelClassifier as SoftLabelClassifier
     from .estimators.calibration import CalibratedTreeClassifier as CalibratedTreeClassifier
+    from .estimators.candidates import CandidateClassifier as CandidateClassifier
     from .estimators.dirichlet_baselines import DAEDLClassifier as DAEDLClassifier
     from .estimators.dirichlet_baselines import FEDLClassifier as FEDLClassifier
     from .estimators.ensembles import TreeEnsembleClassifier as TreeEnsembleClassifier

@@ -15,6 +15,7 @@ from .evaluate import evaluate
 from .export import export
 from .fit import fit
 from .predict import predict
+from .publish import publish
 from .serve import serve
 from .taxonomy import commands as taxonomy
 
@@ -55,6 +56,7 @@ _ANY_FLAG = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command(context_settings=_ANY_FLAG)(plain_errors(fit))
 app.command()(plain_errors(calibrate))
 app.command()(plain_errors(predict))
+app.command()(plain_errors(publish))
 app.command()(plain_errors(evaluate))
 app.command()(plain_errors(serve))
 app.add_typer(taxonomy, name="taxonomy")

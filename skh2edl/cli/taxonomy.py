@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument
 
-from ..utils.files import csv_line, is_formula
+from ..utils.files import is_formula
 from . import common
 from .common import as_names, option, plain_errors
 from .data import Columns, read_labelled
@@ -20,14 +19,15 @@ if TYPE_CHECKING:
     from ..taxonomy.taxonomy import Taxonomy
 
 NEWICK = (".nwk", ".newick", ".tre", ".tree")
-READABLE = (".json", ".csv", *NEWICK, ".txt", ".safetensors")
+READABLE = (".json", ".csv", ".tsv", ".obo", *NEWICK, ".txt", ".safetensors")
 WRITABLE = (".json", ".csv", ".nwk", ".newick", ".txt")
 
 TreeArgument = Annotated[
     Path,
     Argument(
-        help="A folder of folders, .json, .csv (a column for each rank), .nwk (Newick), .txt (a "
-        "path in each line), or a model file."
+        help="A folder of folders, a folder or archive of the NCBI taxdump, .json (nested, COCO or "
+        "OBO graphs), .csv (a column for each rank), .tsv (Darwin Core), .obo, .nwk (Newick), .txt "
+        "(a path in each line), or a model file."
     ),
 ]
 LevelsOption = Annotated[
@@ -213,9 +213,11 @@ def read_tree(path: Path, levels: Sequence[str] = ()) -> Taxonomy:
     Parameters
     ----------
     path : path
-        A folder of folders; ``.json`` (what convert writes, nested objects, or child to parent);
-        ``.csv`` with one column for each rank; ``.nwk`` and other endings of Newick; ``.txt`` with
-        one path like ``Boeing/737/737-700`` in a line; or a model file.
+        A folder of folders; the NCBI taxdump as a folder or ``.tar.gz``; ``.json`` (what convert
+        writes, nested objects, child to parent, categories of COCO, or OBO graphs); ``.csv`` with
+        one column for each rank; ``.tsv`` of Darwin Core, ``.gz`` or not; ``.obo``; ``.nwk`` and
+        other endings of Newick; ``.txt`` with one path like ``Boeing/737/737-700`` in a line; or
+        a model file.
     levels : sequence of str, default=()
         For a table the rank columns, for all others the names of the levels; none takes all
         columns, and what the file says.
@@ -227,20 +229,26 @@ def read_tree(path: Path, levels: Sequence[str] = ()) -> Taxonomy:
     from ..taxonomy.taxonomy import Taxonomy
 
     names = list(levels) or None
+    if (path / "nodes.dmp").is_file() or path.name.lower().endswith(".tar.gz"):
+        return Taxonomy.from_ncbi(path, names)
     if path.is_dir():
         return Taxonomy.from_folder(path, level_names=names)
     if not path.is_file():
         raise FileNotFoundError(
             f"There is no taxonomy at {str(path)!r}. Give a file or a folder that exists."
         )
-    suffix = path.suffix.lower()
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     if suffix == ".csv":
         return Taxonomy.from_table(path, names)
+    if suffix == ".tsv":
+        return Taxonomy.from_darwin_core(path, names)
+    if suffix == ".obo":
+        return Taxonomy.from_obo(path, level_names=names)
     if suffix == ".safetensors":
         from ..estimators.model_files import load_model
 
         return load_model(path).taxonomy_
-    if suffix not in READABLE:
+    if suffix not in READABLE or path.suffix.lower() == ".gz":
         raise common.UsageError(
             f"{path} must be a folder or end in {', '.join(READABLE)}, which says how to read it; "
             f"it ends in {suffix or 'nothing'!r}."
@@ -266,10 +274,15 @@ def _from_json(text: str, path: Path, levels: list[str] | None) -> Taxonomy:
         raise ValueError(f"{path} is not valid JSON: {error}.") from None
     if isinstance(record, dict) and "format" in record and "parents" in record:
         return Taxonomy.from_json(text)
+    if isinstance(record, dict) and isinstance(record.get("categories"), list):
+        return Taxonomy.from_coco(record)
+    if isinstance(record, dict) and isinstance(record.get("graphs"), list):
+        return Taxonomy.from_obo(record, level_names=levels)
     if not isinstance(record, dict):
         raise ValueError(
             f"{path} must hold a JSON object: what `skh2edl taxonomy convert` writes, nested "
-            f'objects, or {{"child": "parent"}}. It holds a {type(record).__name__}.'
+            f'objects, {{"child": "parent"}}, categories or OBO graphs. It holds a '
+            f"{type(record).__name__}."
         )
     if record and all(isinstance(parent, str) for parent in record.values()):
         return Taxonomy.from_parents(record, level_names=levels)
@@ -300,11 +313,10 @@ def tree_text(tree: Taxonomy, suffix: str) -> str:
     if suffix == ".json":
         return tree.to_json() + "\n"
     if suffix in (".nwk", ".newick"):
-        return _newick(tree) + "\n"
-    paths = [tree.path(leaf) for leaf in tree.leaves]
+        return tree.to_newick() + "\n"
     if suffix == ".csv":
-        names = tree.level_names or [f"level_{d}" for d in range(1, tree.n_levels + 1)]
-        cells = (cell for line in [names, *paths] for cell in line)
+        leaves = (tree.path(leaf) for leaf in tree.leaves)
+        cells = (cell for line in (tree.level_names or (), *leaves) for cell in line)
         formula = next((cell for cell in cells if is_formula(cell)), None)
         if formula is not None:
             # Another name would no longer be that of the labels.
@@ -312,8 +324,8 @@ def tree_text(tree: Taxonomy, suffix: str) -> str:
                 f"A spreadsheet would take the name {formula!r} in a .csv file for a formula. "
                 "Convert to .json or .nwk."
             )
-        lines = [names, *([*path, *[""] * (tree.n_levels - len(path))] for path in paths)]
-        return "".join(map(csv_line, lines))
+        return str(tree.to_csv())
+    paths = [tree.path(leaf) for leaf in tree.leaves]
     slashed = next((name for path in paths for name in path if "/" in str(name)), None)
     if slashed is not None:
         raise ValueError(
@@ -321,19 +333,3 @@ def tree_text(tree: Taxonomy, suffix: str) -> str:
             ".json or .csv."
         )
     return "".join("/".join(map(str, path)) + "\n" for path in paths)
-
-
-def _newick(tree: Taxonomy) -> str:
-    # Deepest first, so that every node finds the text of its children; not recursive.
-    texts: dict[int, str] = {}
-    for node in range(tree.n_nodes - 1, -1, -1):
-        first, count = int(tree.first_child[node]), int(tree.n_children[node])
-        below = ",".join(texts.pop(child) for child in range(first, first + count))
-        texts[node] = (f"({below})" if count else "") + _quoted(str(tree.names[node]))
-    return texts[0] + ";"
-
-
-def _quoted(name: str) -> str:
-    if re.fullmatch(r"[^\s()\[\]',:;]+", name):
-        return name
-    return "'" + name.replace("'", "''") + "'"

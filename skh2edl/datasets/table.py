@@ -13,7 +13,7 @@ from ._record import LabelledImages
 def load_table(
     table: str | os.PathLike[str] | Any,
     *,
-    label_columns: Sequence[str],
+    label_columns: Sequence[str] | None = None,
     image_column: str = "image",
     split_column: str | None = None,
     group_column: str | None = None,
@@ -29,9 +29,9 @@ def load_table(
     table : path or DataFrame
         A comma-separated file in UTF-8 with a header, or a pandas DataFrame.
     label_columns : sequence of str
-        Columns with the names of a path, from the top level down; they name the levels. A row
-        that is empty from some column on has an ancestor as its label. With a `taxonomy`, it may
-        be one column with labels as the taxonomy spells them.
+        Columns with the names of a path, from the top level down, which name the levels; they
+        must be given. A row that is empty from some column on has an ancestor as its label. With
+        a `taxonomy`, it may be one column with labels as the taxonomy spells them.
     image_column : str, default="image"
         Column with the files.
     split_column : str, default=None
@@ -68,11 +68,30 @@ def load_table(
     """
     if isinstance(label_columns, str):
         label_columns = [label_columns]
+    records, header, name, folder = _read(table)
     if not label_columns:
-        raise ValueError("label_columns must name at least one column, got none.")
-    optional = [c for c in (split_column, group_column, id_column) if c is not None]
-    columns = list(dict.fromkeys([image_column, *label_columns, *optional]))
-    rows, name, folder = _read(table, columns)
+        raise ValueError(
+            "label_columns must name at least one column with labels, from the top level down, "
+            f"such as label_columns=['family', 'species']; the table has the columns {header}."
+        )
+    given: dict[str, Sequence[str | None]] = {
+        "image_column": [image_column],
+        "label_columns": label_columns,
+        "split_column": [split_column],
+        "group_column": [group_column],
+        "id_column": [id_column],
+    }
+    wanted: dict[str, None] = {}
+    for role, named_columns in given.items():
+        columns = [title for title in named_columns if title is not None]
+        missing = [title for title in columns if title not in header]
+        if missing:
+            raise ValueError(
+                f"The table must have the column(s) {missing}, and has {header}. Name the right "
+                f"one with {role}=..."
+            )
+        wanted.update(dict.fromkeys(columns))
+    rows = _rows(records, list(wanted))
     if root is not None:
         folder = Path(root).expanduser()
 
@@ -109,20 +128,23 @@ def load_table(
     )
 
 
-def _read(table: Any, columns: list[str]) -> tuple[list[dict], str, Path]:
-    """Return the rows, the table's name and its folder."""
+def _read(table: Any) -> tuple[Any, list[str], str, Path]:
+    """Return the rows or the DataFrame, the columns, the table's name and its folder."""
     if isinstance(table, (str, os.PathLike)):
         path = Path(table).expanduser()
-        return read_table(path, columns, path.stem), path.stem, path.parent
+        rows = read_table(path, (), path.stem)
+        return rows, list(rows[0]), path.stem, path.parent
     if not hasattr(table, "notna"):
         raise TypeError(f"table must be a path or a DataFrame, got {type(table).__name__}.")
-    missing = [column for column in columns if column not in table.columns]
-    if missing:
-        raise ValueError(
-            f"the table must have the column(s) {missing}, and has {list(table.columns)}."
-        )
-    filled = table[columns].astype(object).where(table[columns].notna(), "")
-    return filled.to_dict("records"), "table", Path()
+    return table, list(table.columns), "table", Path()
+
+
+def _rows(records: Any, columns: list[str]) -> list[dict[str, Any]]:
+    if isinstance(records, list):
+        return records
+    filled = records[columns].astype(object).where(records[columns].notna(), "")
+    rows: list[dict[str, Any]] = filled.to_dict("records")
+    return rows
 
 
 def _text(value: Any) -> str:

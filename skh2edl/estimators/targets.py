@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,12 @@ from sklearn.utils import assert_all_finite, compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from ..taxonomy.names import is_blank, shown, trim_row
 from ..taxonomy.taxonomy import Taxonomy
 from ..utils.sklearn_tools import check_sample_weight
+
+# What people join the names of a path with.
+_SEPARATORS = ("/", "|", ";", ">", "::")
 
 
 def check_labels(y: Any, n_samples: int) -> npt.NDArray[Any]:
@@ -19,8 +24,8 @@ def check_labels(y: Any, n_samples: int) -> npt.NDArray[Any]:
 
     Parameters
     ----------
-    y : array-like of shape (n_samples,)
-        Labels.
+    y : array-like of shape (n_samples,) or (n_samples, n_levels)
+        Labels, or rows of the names of each level: those that end early are ancestor labels.
     n_samples : int
         Number of samples.
 
@@ -28,12 +33,16 @@ def check_labels(y: Any, n_samples: int) -> npt.NDArray[Any]:
     --------
     >>> check_labels(["cat", ("cat", "puma")], 2)
     array(['cat', ('cat', 'puma')], dtype=object)
+    >>> check_labels(np.array([["cat", "puma"], ["cat", ""]]), 2)
+    array([('cat', 'puma'), ('cat',)], dtype=object)
     """
     if y is None:
         raise ValueError("The classifier requires y to be passed, but the target y is None.")
     if isinstance(y, (list, tuple)) and any(isinstance(label, tuple) for label in y):
         labels = np.empty(len(y), dtype=object)
         labels[:] = y
+    elif (rows := _rank_rows(y)) is not None:
+        labels = rows
     else:
         labels = np.asarray(column_or_1d(y, warn=True))
         if labels.dtype.kind == "f":
@@ -43,6 +52,25 @@ def check_labels(y: Any, n_samples: int) -> npt.NDArray[Any]:
             f"X holds {n_samples} samples and y {len(labels)} labels; they must be as many "
             "(inconsistent numbers of samples)."
         )
+    return labels
+
+
+def _rank_rows(y: Any) -> npt.NDArray[Any] | None:
+    """Return rows of rank names as paths; None if y is no table of names."""
+    if isinstance(y, (list, tuple)) and y and all(isinstance(row, list) for row in y):
+        rows = y
+    elif getattr(y, "ndim", 1) == 2 and y.shape[1] > 1:
+        rows = y.to_numpy().tolist() if hasattr(y, "to_numpy") else np.asarray(y).tolist()
+    else:
+        return None
+    names = [cell for row in rows for cell in row if not is_blank(cell)]
+    if any(isinstance(row, list) and len(row) < 2 for row in rows) or not names:
+        return None
+    # Several columns of floats are scores or indicators, which column_or_1d refuses.
+    if any(isinstance(name, float) for name in names):
+        return None
+    labels = np.empty(len(rows), dtype=object)
+    labels[:] = [tuple(trim_row(row)) for row in rows]
     return labels
 
 
@@ -70,6 +98,13 @@ def resolve_taxonomy(
         return known
     if given is not None:
         return given
+    paths = [label for label in labels.tolist() if isinstance(label, tuple)]
+    if paths:
+        raise ValueError(
+            f"y holds {len(paths)} path(s), such as {shown(paths[0])}, and there is no taxonomy to "
+            "find them in. Build the tree with Taxonomy.from_paths(y) and pass it as taxonomy=..., "
+            "or give the last name of each path for a flat tree."
+        )
     check_classification_targets(labels)
     classes = np.unique(labels)
     if len(classes) < 2:
@@ -77,9 +112,31 @@ def resolve_taxonomy(
             f"y holds one class, {classes.tolist()[0]!r}, but a classifier needs at least two "
             "classes. Give samples of another class, or a taxonomy that names it."
         )
+    _warn_of_paths(classes)
     # Numbers get a number as root, so that hedged predictions are of one kind.
     root = min(-1, int(classes.min()) - 1) if classes.dtype.kind in "iu" else None
     return Taxonomy.flat(classes.tolist(), root_name=root)
+
+
+def _warn_of_paths(classes: npt.NDArray[Any]) -> None:
+    """Warn if the classes of a flat tree look like joined paths."""
+    if classes.dtype.kind not in "UO":
+        return
+    names = list(map(str, classes.tolist()))
+    for mark in _SEPARATORS:
+        # Every class is joined, and some begin alike: units such as km/h do not.
+        if all(mark in name.strip(mark) for name in names):
+            tops = {name.split(mark)[0] for name in names}
+            if len(tops) < len(names):
+                warnings.warn(
+                    f"All {len(names)} labels look like paths, such as {shown(names[0])}, but "
+                    "there is no taxonomy, so that each is a class of a flat tree. To use the "
+                    f"tree, pass taxonomy=Taxonomy.from_paths([label.split({mark!r}) for label in "
+                    f"y], separator={mark!r}).",
+                    UserWarning,
+                    stacklevel=6,
+                )
+            return
 
 
 def check_weight(

@@ -7,30 +7,25 @@ of recursing, so that a deep file meets our limit and not Python's.
 
 from __future__ import annotations
 
-import csv
 import json
 import os
-import re
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from itertools import chain, count
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .names import Name, clean_name, clean_names, fill_row, is_blank, shown
-from .tree import IntArray, check_depth
-
-NodeList = tuple[list[Any], IntArray]
+from .names import Name, clean_names, fill_row, shown, trim_row
+from .tables import close_gaps, read_text
+from .tree import IntArray, NodeList, check_depth
 
 _JSON_FORMAT = "skh2edl.taxonomy"
 # Nodes that parts standing in several places of a nested mapping may add.
 _MAX_REPEATED = 1_000_000
 
 
-def _rows_of(table: Any) -> Iterable[Any]:
+def rows_of(table: Any) -> Iterable[Any]:
     """Return the rows of a DataFrame, an array or any sequence of rows."""
     if hasattr(table, "itertuples"):
         rows: Iterable[Any] = table.itertuples(index=False, name=None)
@@ -41,25 +36,31 @@ def _rows_of(table: Any) -> Iterable[Any]:
 
 
 def read_rows(rows: Any) -> Iterable[list[Any]]:
-    """Yield the named ranks of each row from the top level down."""
-    for number, row in enumerate(_rows_of(rows)):
+    """Yield the ranks of each row from the top level down; None is a blank before a name."""
+    for number, row in enumerate(rows_of(rows)):
         # The letters of a string would become ranks.
         if isinstance(row, str) or not isinstance(row, Iterable):
             raise TypeError(
                 f"Row {number} is {shown(row)}, but each row must be a sequence of names from the "
                 "top level down, such as ('Boeing', '737', '737-800')."
             )
-        ranks = fill_row(row)
+        ranks = trim_row(row)
         check_depth(len(ranks))
         yield ranks
 
 
-def read_paths(paths: Any, root_name: Name) -> NodeList:
+def read_paths(paths: Any, root_name: Name, bridge_gaps: bool | None = None) -> NodeList:
     """Collect path rows, creating each prefix once."""
     names: list[Any] = [root_name]
     parents = [-1]
     children: dict[tuple[int, Any], int] = {}
-    for number, path in enumerate(read_rows(paths)):
+    rows = list(read_rows(paths))
+    try:
+        rows = close_gaps(rows, bridge_gaps)
+    except TypeError:  # a list or dict where a name should be
+        clean_names(name for row in rows for name in row if name is not None)
+        raise
+    for number, path in enumerate(map(fill_row, rows)):
         if not path:
             raise ValueError(f"Row {number} has no name. Remove the empty row from the paths.")
         node = 0
@@ -76,79 +77,17 @@ def read_paths(paths: Any, root_name: Name) -> NodeList:
     return names, np.asarray(parents, dtype=np.int64)
 
 
-def read_edges(edges: Any) -> NodeList:
-    """Collect (parent, child) pairs, in which a name stands for one node."""
-    pairs = [
-        edge if type(edge) is tuple and len(edge) == 2 else _as_pair(edge, number)
-        for number, edge in enumerate(_rows_of(edges))
-    ]
-    position: dict[Any, int] = defaultdict(count().__next__)
-    try:
-        ends = np.fromiter(
-            map(position.__getitem__, chain.from_iterable(pairs)), np.int64, 2 * len(pairs)
-        )
-    except TypeError:  # a list or dict where a name should be
-        clean_names(chain.from_iterable(pairs))
-        raise
-    names = list(position)
-    above, below = ends[0::2], ends[1::2]
-    parents = np.full(len(names), -1, dtype=np.int64)
-    parents[below] = above
-    differ = np.flatnonzero(parents[below] != above)
-    if differ.size:
-        parent, child = above[differ[0]], below[differ[0]]
-        raise ValueError(
-            f"{shown(names[child])} has two parents, {shown(names[parent])} and "
-            f"{shown(names[parents[child]])}. A taxonomy is a tree: keep one of them, or give the "
-            "two nodes different names or use path rows."
-        )
-    return names, parents
-
-
-def _as_pair(edge: Any, number: int) -> tuple[Any, Any]:
-    ends = tuple(edge) if isinstance(edge, Iterable) and not isinstance(edge, str) else ()
-    if len(ends) != 2:
-        raise ValueError(
-            f"Edge {number} is {shown(edge)}, but each edge must be a pair (parent, child)."
-        )
-    return ends
-
-
-def read_parents(parents: Any) -> NodeList:
-    """Collect a child -> parent map; a blank parent marks the root."""
-    if not hasattr(parents, "items"):
-        raise TypeError(
-            f"parents must map each child to its parent, got {shown(parents)} of type "
-            f"{type(parents).__name__}. For a list of pairs use Taxonomy.from_edges."
-        )
-    names, positions = read_edges(
-        (parent, child) for child, parent in parents.items() if not is_blank(parent)
-    )
-    known = set(names)
-    lonely = [child for child, parent in parents.items() if is_blank(parent) and child not in known]
-    return names + lonely, _with_roots(positions, len(lonely))
-
-
-def read_networkx(graph: Any) -> NodeList:
-    """Collect the edges of a directed networkx graph that point from parent to child."""
-    if not getattr(graph, "is_directed", lambda: False)():
-        raise TypeError(
-            "The graph must be a networkx.DiGraph with edges from parent to child, got "
-            f"{type(graph).__name__}. For an undirected tree, first apply "
-            "networkx.bfs_tree(graph, root)."
-        )
-    names, positions = read_edges(graph.edges())
-    known = set(names)
-    lonely = [node for node in graph.nodes if node not in known]
-    return names + lonely, _with_roots(positions, len(lonely))
-
-
-def _with_roots(positions: IntArray, n_roots: int) -> IntArray:
-    return np.append(positions, np.full(n_roots, -1, dtype=np.int64))
-
-
 def read_nested(nested: Any, root_name: Name) -> NodeList:
-    """Collect nested mappings; a list, set or tuple holds leaves, None or {} ends a branch."""
+    """Collect nested mappings; a list, set or tuple holds leaves, None or {} ends a branch.
+
+    Records ``{"name": ..., "children": [...]}`` are read as such, one or a list of them.
+    """
+    if isinstance(nested, os.PathLike):
+        nested = load_json(nested)
+    if _is_record(nested):
+        return _read_records([nested], None)
+    if isinstance(nested, (list, tuple)) and nested and all(map(_is_record, nested)):
+        return _read_records(nested, root_name)
     names: list[Any] = [root_name]
     parents = [-1]
     waiting: list[tuple[int, int, Any]] = [(0, 0, nested)]
@@ -185,68 +124,53 @@ def read_nested(nested: Any, root_name: Name) -> NodeList:
     return names, np.asarray(parents, dtype=np.int64)
 
 
-def read_table_rows(
-    table: Any, columns: Sequence[Hashable] | None
-) -> tuple[list[list[Any]], list[str]]:
-    """Return the ranks of each row that has any, and the names of the levels they reach."""
-    if hasattr(table, "itertuples"):
-        chosen = _check_columns(columns, list(table.columns), "The table")
-        cells = table[chosen].itertuples(index=False, name=None)
-    elif isinstance(table, (str, os.PathLike)):
-        cells, chosen = _read_csv(Path(table), columns)
-    else:
-        raise TypeError(
-            "table must be the path of a CSV file or a pandas DataFrame, got "
-            f"{type(table).__name__}."
-        )
-    rows = [row for row in map(fill_row, cells) if row]
-    return rows, [str(column) for column in chosen[: max(map(len, rows), default=0)]]
+def _is_record(value: Any) -> bool:
+    """Tell ``{"name": "cat", "children": [...]}`` from a mapping of names to what is below."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("name"), (str, int, float)):
+        return False
+    below = value.get("children")
+    return below is None or (
+        isinstance(below, (list, tuple))
+        and all(isinstance(child, Mapping) and "name" in child for child in below)
+    )
 
 
-def _read_csv(path: Path, columns: Sequence[Hashable] | None) -> tuple[Any, list[Hashable]]:
-    rows = []
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file)
-        try:
-            header: list[Hashable] = [cell.strip() for cell in next(reader, [])]
-            chosen = _check_columns(columns, header, str(path))
-            wanted = [header.index(column) for column in chosen]
-            for line in reader:
-                if len(line) <= max(wanted) and any(line):
-                    raise ValueError(
-                        f"{path}, line {reader.line_num}, has {len(line)} cells, but the rank "
-                        f"columns {shown(chosen)} need {max(wanted) + 1}. Complete the line; a "
-                        "blank cell means a missing rank."
-                    )
-                rows.append([line[place].strip() for place in wanted] if any(line) else [])
-        except (csv.Error, UnicodeDecodeError) as error:
+def _read_records(records: Iterable[Any], root_name: Name | None) -> NodeList:
+    """Collect records with a name and children; a root is put above several of them."""
+    names: list[Any] = [] if root_name is None else [root_name]
+    parents = [] if root_name is None else [-1]
+    top = len(names) - 1
+    waiting: list[tuple[int, int, Any]] = [(top, 0, record) for record in reversed(list(records))]
+    while waiting:
+        parent, depth, record = waiting.pop()
+        check_depth(depth)
+        if not isinstance(record, Mapping) or "name" not in record:
             raise ValueError(
-                f"{path} cannot be read as CSV in UTF-8 after line {reader.line_num}: {error}. "
-                "Save it again as UTF-8 CSV."
-            ) from None
-    return rows, chosen
+                f"Each node must be an object with a name and children, got {shown(record)} below "
+                f"{shown(names[parent]) if names else 'the top'}."
+            )
+        node = len(names)
+        names.append(record["name"])
+        parents.append(parent)
+        waiting += [(node, depth + 1, child) for child in reversed(record.get("children") or ())]
+    return names, np.asarray(parents, dtype=np.int64)
 
 
-def _check_columns(
-    columns: Sequence[Hashable] | None, available: list[Hashable], source: str
-) -> list[Hashable]:
-    if isinstance(columns, str):
-        columns = [columns]
-    chosen = list(available if columns is None else columns)
-    missing = [column for column in chosen if column not in available]
-    if missing or not chosen:
-        raise ValueError(
-            f"{source} has the columns {shown(available)}, not "
-            f"{shown(missing) if missing else 'any rank column'}. "
-            "Name the rank columns from the top level down."
-        )
-    repeated = [column for column in chosen if (available + chosen).count(column) > 2]
-    if repeated:
-        raise ValueError(
-            f"{source} has the column {shown(repeated[0])} more than once among the rank columns. "
-            "Give each rank a column name of its own."
-        )
-    return chosen
+def write_nested(names: npt.NDArray[np.object_], parents: IntArray) -> dict[str, Any]:
+    """Return ``{"name": ..., "children": [...]}``, as JSON of many programs has it."""
+    records: list[dict[str, Any]] = [{"name": name} for name in names.tolist()]
+    for node, parent in enumerate(parents.tolist()):
+        if parent >= 0:
+            records[parent].setdefault("children", []).append(records[node])
+    return records[0]
+
+
+def load_json(path: str | os.PathLike[str]) -> Any:
+    """Return what a JSON file holds, unpacked if its name ends in ``.gz``."""
+    try:
+        return json.loads(read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{os.fspath(path)} is not valid JSON: {error}.") from None
 
 
 def read_folder(directory: str | os.PathLike[str], root_name: Name | None) -> NodeList:
@@ -272,105 +196,6 @@ def read_folder(directory: str | os.PathLike[str], root_name: Name | None) -> No
             names.append(name)
             parents.append(node)
     return names, np.asarray(parents, dtype=np.int64)
-
-
-_NEWICK_TOKEN = re.compile(
-    r"""\s*(?:
-        (?P<comment>\[[^\]]*\])
-      | (?P<quoted>'(?:[^']|'')*')
-      | (?P<sign>[(),:;])
-      | (?P<word>[^\s()\[\]',:;]+)
-    )""",
-    re.VERBOSE,
-)
-_NEWICK_FOLLOWS = {
-    "": {"(", "name"},
-    "(": {"(", "name", ",", ")", ":"},
-    ",": {"(", "name", ",", ")", ":"},
-    ")": {"name", ",", ")", ":", ";"},
-    "name": {",", ")", ":", ";"},
-    ":": {"length"},
-    "length": {",", ")", ";"},
-    ";": set(),
-}
-
-
-def read_newick(text: str, root_name: Name) -> NodeList:
-    """Parse Newick text; branch lengths and comments are passed over.
-
-    An inner node without a name is called after its first and last leaf, because Newick files
-    rarely name them and a label needs something to say.
-    """
-    if not isinstance(text, str):
-        raise TypeError(f"Newick text must be a string, got {type(text).__name__}.")
-    names: list[Name | None] = [None]
-    parents = [-1]
-    node, depth, position, before = 0, 0, 0, ""
-    end = len(text.rstrip())
-    while position < end:
-        match = _NEWICK_TOKEN.match(text, position)
-        if match is None:
-            raise _newick_error(text, position, "an open quote or a stray bracket")
-        if not match["comment"]:
-            kind = match["sign"] or ("length" if before == ":" else "name")
-            if kind not in _NEWICK_FOLLOWS[before]:
-                problem = "a second tree" if before == ";" else f"a misplaced {kind}"
-                raise _newick_error(text, position, problem)
-            if kind in ("(", ","):
-                depth += kind == "("
-                check_depth(depth)
-                parent = node if kind == "(" else parents[node]
-                if parent < 0:
-                    raise _newick_error(text, position, "a ',' outside all brackets")
-                node = len(names)
-                names.append(None)
-                parents.append(parent)
-            elif kind == ")":
-                depth -= 1
-                node = parents[node]
-                if node < 0:
-                    raise _newick_error(text, position, "a ')' without its '('")
-            elif kind == "name":
-                # An unquoted underscore stands for a blank in Newick.
-                names[node] = (
-                    match["word"].replace("_", " ")
-                    if match["word"]
-                    else match["quoted"][1:-1].replace("''", "'")
-                )
-            before = kind
-        position = match.end()
-    if node != 0:
-        raise _newick_error(text, end, "an end inside a bracket")
-    return _name_clades(names, np.asarray(parents, dtype=np.int64), root_name)
-
-
-def _newick_error(text: str, position: int, problem: str) -> ValueError:
-    near = text[max(0, position - 10) : position + 20]
-    return ValueError(
-        f"Newick text has {problem} at character {position}, near {near!r}. Check brackets, "
-        "commas and the closing ';', and quote names that hold spaces or signs."
-    )
-
-
-def _name_clades(names: list[Name | None], parents: IntArray, root_name: Name) -> NodeList:
-    ends: dict[int, tuple[Name, Name]] = {}
-    for node in range(len(names) - 1, -1, -1):  # children come after their parent
-        name = names[node]
-        if node not in ends:
-            if name is None:
-                raise ValueError("Newick text has a leaf with an empty name. Name every leaf.")
-            clean_name(name)  # before long names are repeated in those of clades
-            ends[node] = (name, name)
-        if node:
-            parent = int(parents[node])
-            # Walking backwards, the first child met is the last one written.
-            ends[parent] = (ends[node][0], ends.get(parent, ends[node])[1])
-    if names[0] is None:
-        names[0] = root_name
-    return [
-        (first if first == last else f"{first}..{last}") if name is None else name
-        for name, (first, last) in zip(names, map(ends.__getitem__, range(len(names))), strict=True)
-    ], parents
 
 
 def write_json(

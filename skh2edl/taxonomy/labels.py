@@ -216,12 +216,36 @@ class LabelIndex:
         return self._number_children.get((node, name), -1) if child < 0 else child
 
     def _at_path(self, path: Iterable[Any]) -> int:
-        node = 0
+        """Return the node at a path; a blank name is a rank that the path leaves out."""
+        node, n_blank = 0, 0
         for name in path:
-            node = self._child(node, name)
+            if is_blank(name):
+                n_blank += 1
+                continue
+            node = self._across_gap(node, n_blank, name) if n_blank else self._child(node, name)
+            n_blank = 0
             if node < 0:
                 break
         return node
+
+    def _across_gap(self, top: int, n_blank: int, name: Any) -> int:
+        """Return the node of some name that many ranks further down, -1 if there is none."""
+        node = top
+        for _ in range(n_blank + 1):  # where it stands for itself in the ranks that it lacks
+            node = self._child(node, name)
+        if node >= 0:
+            return node
+        tree, depth = self.tree, int(self.tree.depths[top]) + n_blank + 1
+        inside = (tree.leaf_start >= tree.leaf_start[top]) & (tree.leaf_stop <= tree.leaf_stop[top])
+        level = np.flatnonzero(inside & (tree.depths == depth))
+        found = [node for node in level.tolist() if str(self.names[node]) == str(name)]
+        if len(found) > 1:
+            raise ValueError(
+                f"{shown(name)} stands {len(found)} times below {shown(self.names[top])}, first at "
+                f"{shown([self.path(node) for node in found[:3]])}, so a path that leaves ranks "
+                "blank does not say which is meant. Name the ranks."
+            )
+        return found[0] if found else -1
 
     def _at_joined_path(self, label: str) -> list[int]:
         """Return the nodes that a text means if it is read as a path."""
@@ -354,7 +378,7 @@ class LabelIndex:
         raise ValueError(
             f"{len(unknown)} label(s) are not in the taxonomy, first {shown(unknown[:5])}. "
             + (f"{'; '.join(hints)}. " if hints else "")
-            + "Correct the spelling, add them to the taxonomy or drop those samples."
+            + "Correct the spelling, add them to the taxonomy or drop them."
         )
 
     def _nearest(self, label: Any) -> list[Name]:

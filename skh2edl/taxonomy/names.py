@@ -96,22 +96,34 @@ def clean_name(name: Any) -> Name:
     )
 
 
-def fill_row(row: Iterable[Any]) -> list[Any]:
-    """Drop trailing blanks and let the next named rank stand in for a missing one.
+def trim_row(row: Iterable[Any]) -> list[Any]:
+    """Drop trailing blanks; a blank before a name becomes None.
+
+    Examples
+    --------
+    >>> trim_row(["cat", "", "lynx", float("nan")])
+    ['cat', None, 'lynx']
+    """
+    cells = [None if is_blank(cell) else cell for cell in row]
+    while cells and cells[-1] is None:
+        cells.pop()
+    return cells
+
+
+def fill_row(row: list[Any]) -> list[Any]:
+    """Let the next named rank stand in for a missing one.
 
     Standing in keeps every name on the level of its own column; the node that stands in has one
     child, so no decision is added.
 
     Examples
     --------
-    >>> fill_row(["cat", None, "lynx", ""])
+    >>> fill_row(["cat", None, "lynx"])
     ['cat', 'lynx', 'lynx']
     """
     filled = list(row)
-    while filled and is_blank(filled[-1]):
-        filled.pop()
     for position in range(len(filled) - 2, -1, -1):
-        if is_blank(filled[position]):
+        if filled[position] is None:
             filled[position] = filled[position + 1]
     return filled
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from . import formats as formats
+from . import formats
+from .builders import Builders
 from .drawing import draw_tree
 from .labels import Label, LabelIndex, Path
-from .names import Name, check_leaf_names, check_separator, check_siblings, clean_names, shown
+from .names import Name, check_leaf_names, check_separator, check_siblings, clean_names
+from .sources import Sources
 from .tree import IntArray, Tree, number_nodes, read_only
+from .writers import Writers
 
 
-class Taxonomy(Tree):
+class Taxonomy(Builders, Sources, Writers, Tree):
     """A rooted tree of named concepts whose leaves are the classes.
 
     A taxonomy is immutable, hashable, comparable and picklable. Build one with a ``from_...``
@@ -91,7 +93,7 @@ class Taxonomy(Tree):
     ) -> None:
         given_names = clean_names(names)
         order, numbered, depths = number_nodes(given_names, parents)
-        super().__init__(numbered, depths, level_names)
+        Tree.__init__(self, numbered, depths, level_names)
         self.names = np.empty(order.size, dtype=object)
         self.names[:] = [given_names[position] for position in order.tolist()]
         self.names.setflags(write=False)
@@ -113,231 +115,6 @@ class Taxonomy(Tree):
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"A taxonomy cannot be changed, so {name!r} cannot be deleted.")
-
-    @classmethod
-    def from_paths(
-        cls,
-        paths: Iterable[Iterable[Any]],
-        *,
-        level_names: Iterable[str] | None = None,
-        root_name: Name = "root",
-        separator: str = "/",
-    ) -> Taxonomy:
-        """Build from rows of names, from the top level down.
-
-        Parameters
-        ----------
-        paths : iterable of sequences
-            Paths of leaves; rows for inner nodes and repeated rows are allowed. Blank names at
-            the end of a row are dropped; a blank before a name is a missing rank, at which the
-            next name stands for itself.
-        level_names : sequence of str, default=None
-            Names of the levels.
-        root_name : str, default="root"
-            The root's name, which as a label means "unlabelled".
-        separator : str, default="/"
-            What joins the names of a path.
-
-        Examples
-        --------
-        >>> Taxonomy.from_paths([("cat", "lynx"), ("cat", "puma"), ("dog",)]).leaves
-        ('lynx', 'puma', 'dog')
-        """
-        names, parents = formats.read_paths(paths, root_name)
-        return cls(names, parents, level_names=level_names, separator=separator)
-
-    @classmethod
-    def from_edges(cls, edges: Iterable[tuple[Any, Any]], **options: Any) -> Taxonomy:
-        """Build from (parent, child) pairs, in which a name stands for one node.
-
-        Parameters
-        ----------
-        edges : iterable of pairs
-            The edges in any order. The node without a parent is the root.
-        **options
-            `level_names` and `separator`.
-
-        Examples
-        --------
-        >>> Taxonomy.from_edges([("pet", "cat"), ("pet", "dog")]).path("cat")
-        ('cat',)
-        """
-        return cls(*formats.read_edges(edges), **options)
-
-    @classmethod
-    def from_parents(cls, parents: Mapping[Any, Any], **options: Any) -> Taxonomy:
-        """Build from a map of each child to its parent; the root may map to None.
-
-        Parameters
-        ----------
-        parents : mapping
-            Child name to parent name.
-        **options
-            `level_names` and `separator`.
-
-        Examples
-        --------
-        >>> Taxonomy.from_parents({"cat": "pet", "dog": "pet"}).root_name
-        'pet'
-        """
-        return cls(*formats.read_parents(parents), **options)
-
-    @classmethod
-    def from_nested(cls, nested: Any, *, root_name: Name = "root", **options: Any) -> Taxonomy:
-        """Build from nested mappings; a list holds leaves, None or {} ends a branch.
-
-        Parameters
-        ----------
-        nested : mapping
-            Name to what is below it.
-        root_name : str, default="root"
-            The root's name.
-        **options
-            `level_names` and `separator`.
-
-        Examples
-        --------
-        >>> Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None}).n_leaves
-        3
-        """
-        return cls(*formats.read_nested(nested, root_name), **options)
-
-    @classmethod
-    def from_table(
-        cls,
-        table: Any,
-        columns: Sequence[Hashable] | None = None,
-        *,
-        root_name: Name = "root",
-        **options: Any,
-    ) -> Taxonomy:
-        """Build from the rank columns of a CSV file or DataFrame, which name the levels.
-
-        Parameters
-        ----------
-        table : path or DataFrame
-            One row for each leaf or sample; a blank cell is a missing rank.
-        columns : sequence of str, default=None
-            Rank columns from the top level down; None means all columns.
-        root_name : str, default="root"
-            The root's name.
-        **options
-            `separator`.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> table = pd.DataFrame({"family": ["cat", "cat", "dog"], "kind": ["lynx", "puma", None]})
-        >>> Taxonomy.from_table(table, ["family", "kind"]).level("kind")
-        ['lynx', 'puma', 'dog']
-        """
-        rows, level_names = formats.read_table_rows(table, columns)
-        names, parents = formats.read_paths(rows, root_name)
-        return cls(names, parents, level_names=level_names or None, **options)
-
-    @classmethod
-    def from_folder(
-        cls, directory: str | os.PathLike[str], *, root_name: Name | None = "root", **options: Any
-    ) -> Taxonomy:
-        """Build from a folder of folders; hidden folders and links are passed over.
-
-        Parameters
-        ----------
-        directory : path
-            The folder that stands for the root.
-        root_name : str, default="root"
-            The root's name; None takes the folder's own.
-        **options
-            `level_names` and `separator`.
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     for name in ("cat/lynx", "cat/puma", "dog"):
-        ...         pathlib.Path(folder, name).mkdir(parents=True)
-        ...     Taxonomy.from_folder(folder).leaves
-        ('lynx', 'puma', 'dog')
-        """
-        return cls(*formats.read_folder(directory, root_name), **options)
-
-    @classmethod
-    def from_newick(cls, text: str, *, root_name: Name = "root", **options: Any) -> Taxonomy:
-        """Build from Newick text; branch lengths and comments are passed over.
-
-        Parameters
-        ----------
-        text : str
-            The tree. An inner node without a name is called after its first and last leaf.
-        root_name : str, default="root"
-            The root's name where the text has none.
-        **options
-            `level_names` and `separator`.
-
-        Examples
-        --------
-        >>> Taxonomy.from_newick("((lynx:1,puma:1)cat:2,dog);").path("puma")
-        ('cat', 'puma')
-        """
-        return cls(*formats.read_newick(text, root_name), **options)
-
-    @classmethod
-    def from_networkx(cls, graph: Any, **options: Any) -> Taxonomy:
-        """Build from a directed networkx graph with edges from parent to child.
-
-        Parameters
-        ----------
-        graph : networkx.DiGraph
-            A rooted tree.
-        **options
-            `level_names` and `separator`.
-
-        Examples
-        --------
-        >>> import networkx as nx
-        >>> Taxonomy.from_networkx(nx.DiGraph([("pet", "cat"), ("pet", "dog")])).leaves
-        ('cat', 'dog')
-        """
-        return cls(*formats.read_networkx(graph), **options)
-
-    @classmethod
-    def from_json(cls, text: str) -> Taxonomy:
-        """Build from what :meth:`to_json` wrote.
-
-        Examples
-        --------
-        >>> tree = Taxonomy.flat(["cat", "dog"])
-        >>> Taxonomy.from_json(tree.to_json()) == tree
-        True
-        """
-        return cls(**formats.read_json(text))
-
-    @classmethod
-    def flat(
-        cls, names: Iterable[Any], *, root_name: Name | None = None, **options: Any
-    ) -> Taxonomy:
-        """Build a tree with one decision: all names hang from the root.
-
-        Parameters
-        ----------
-        names : iterable of str or number
-            The classes.
-        root_name : str, default=None
-            The root's name; None means "root", or "(root)" where that is the name of a class.
-        **options
-            `level_names` and `separator`.
-
-        Examples
-        --------
-        >>> Taxonomy.flat([3, 1, 2]).sorted_leaf_labels
-        array([1, 2, 3])
-        """
-        if isinstance(names, str):
-            raise TypeError(f"names must be a sequence of classes, got the string {shown(names)}.")
-        leaves = clean_names(names)
-        if root_name is None:
-            root_name = "(root)" if "root" in leaves else "root"
-        return cls([root_name, *leaves], np.array([-1] + [0] * len(leaves)), **options)
 
     @property
     def root_name(self) -> Name:
@@ -514,7 +291,95 @@ class Taxonomy(Tree):
         >>> tree.restrict(["cat", "bear"]).leaves
         ('lynx', 'puma', 'bear')
         """
-        kept = self.clade_mask(self._index.resolve(labels))
+        return self._keep(self.clade_mask(self._index.resolve(labels)))
+
+    def prune_empty(self, labels: Iterable[Label] | None = None) -> Taxonomy:
+        """Return the tree without the nodes that nothing stands for.
+
+        Parameters
+        ----------
+        labels : sequence of labels, default=None
+            Labels of samples: a node stays if some sample lies at or below it, and one whose
+            samples all stop at it becomes a leaf. None drops what ends above the deepest level,
+            such as a genus of a checklist without a species.
+
+        Examples
+        --------
+        >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox"], "bear": None})
+        >>> tree.prune_empty(["lynx", "fox", "dog"]).leaves
+        ('lynx', 'fox')
+        >>> tree.prune_empty().leaves
+        ('lynx', 'puma', 'fox')
+        """
+        if labels is None:
+            own = self.depths == self.n_levels
+        else:
+            own = np.bincount(self.resolve(labels), minlength=self.n_nodes) > 0
+        return self._keep(self.sum_below(own.astype(np.int64)) > 0)
+
+    def collapse(self, level: str | int) -> Taxonomy:
+        """Return the tree cut off below a level, whose nodes become leaves.
+
+        Parameters
+        ----------
+        level : str or int
+            The level that is the deepest one of the new tree.
+
+        Examples
+        --------
+        >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox"], "bear": None})
+        >>> tree.collapse(1).leaves
+        ('cat', 'dog', 'bear')
+        """
+        return self._keep(self.depths <= self.level_index(level))
+
+    def rename(self, names: Mapping[Label, Any] | Callable[[Name], Any]) -> Taxonomy:
+        """Return the same tree with other names.
+
+        Parameters
+        ----------
+        names : mapping or callable
+            New name by label, or a function of the name of every node, such as ``str.title``.
+
+        Examples
+        --------
+        >>> tree = Taxonomy.from_nested({"cat": ["lynx", "other"], "dog": ["fox", "other"]})
+        >>> tree.rename({"cat/other": "other cat", "dog/other": "other dog"}).leaves
+        ('lynx', 'other cat', 'fox', 'other dog')
+        """
+        new = self.names.tolist()
+        if callable(names):
+            new = [names(name) for name in new]
+        else:
+            for node, name in zip(self.resolve(list(names)).tolist(), names.values(), strict=True):
+                new[node] = name
+        return Taxonomy(new, self.parents, level_names=self.level_names, separator=self.separator)
+
+    def lca(self, labels: Iterable[Label]) -> Name:
+        """Return the label of the lowest common ancestor of some nodes.
+
+        Parameters
+        ----------
+        labels : sequence of labels
+            At least one.
+
+        Examples
+        --------
+        >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+        >>> tree.lca(["lynx", "puma"]), tree.lca(["lynx", "puma", "dog"])
+        ('cat', 'root')
+        """
+        nodes = self.resolve(labels)
+        if not nodes.size:
+            raise ValueError("The lowest common ancestor of no label is not defined. Give one.")
+        # The node whose leaves reach from the first to the last of all.
+        first, last = nodes[self.leaf_start[nodes].argmin()], nodes[self.leaf_stop[nodes].argmax()]
+        found = self.lowest_common_ancestor(int(first), int(last))
+        shallow = nodes[self.depths[nodes].argmin()]  # of a chain, the given node itself
+        return self.label(int(self.lowest_common_ancestor(int(found), int(shallow))))
+
+    def _keep(self, kept: npt.NDArray[np.bool_]) -> Taxonomy:
+        """Return the tree of some nodes, each with its parent."""
         old = np.flatnonzero(kept)
         parents = np.where(old == 0, -1, (np.cumsum(kept) - 1)[self.parents[old]])
         n_levels = int(self.depths[old].max(initial=0))
@@ -547,10 +412,6 @@ class Taxonomy(Tree):
         else:
             counts = self.sum_below(np.bincount(self.resolve(labels), minlength=self.n_nodes))
         return draw_tree(self, self.names, counts, max_lines)
-
-    def to_json(self) -> str:
-        """Write the tree as JSON text, which :meth:`from_json` reads."""
-        return formats.write_json(self.names, self.parents, self.level_names, self.separator)
 
     def __str__(self) -> str:
         return self.draw()

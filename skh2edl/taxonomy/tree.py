@@ -17,6 +17,8 @@ import numpy.typing as npt
 from .names import check_level_names, find_level
 
 IntArray = npt.NDArray[np.int64]
+# What readers return: the names of nodes, and the position of each one's parent, -1 for the root.
+NodeList = tuple[list[Any], IntArray]
 
 # Far above any real taxonomy; a longer chain is a broken or hostile file.
 MAX_DEPTH = 1000

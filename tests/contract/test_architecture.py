@@ -29,6 +29,7 @@ FOLDERS = (
     "estimators",
     "scorers",
     "decisions",
+    "exports",
     "batch",
     "displays",
     "datasets",

@@ -146,7 +146,9 @@ def test_every_public_name_is_in_the_api_reference():
     assert listed == set(skh2edl._EXPORTS)
 
 
-@pytest.mark.parametrize("module", ["benchmark", "datasets", "displays", "metrics", "report"])
+@pytest.mark.parametrize(
+    "module", ["benchmark", "datasets", "displays", "exports", "metrics", "report"]
+)
 def test_what_a_module_offers_is_in_the_api_reference(module):
     text = (ROOT / "docs" / "api.rst").read_text(encoding="utf-8")
     listed = set(re.findall(rf"^   {module}\.(\w+)$", text, flags=re.MULTILINE))

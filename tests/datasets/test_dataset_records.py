@@ -128,7 +128,11 @@ def test_a_column_that_is_always_empty_is_no_level():
     ("change", "message"),
     [
         ({"label_columns": ["genus"]}, r"must have the column\(s\) \['genus'\]"),
-        ({"image_column": "file"}, r"must have the column\(s\) \['file'\]"),
+        (
+            {"image_column": "file"},
+            r"the column\(s\) \['file'\].*with image_column=\.\.\.",
+        ),
+        ({"label_columns": None}, r"such as label_columns=.*the table has the columns \["),
         ({"label_columns": []}, "label_columns must name at least one column"),
         ({"split_column": "animal"}, r"split may hold 'train', 'val', 'test' only, got \['leo'"),
         ({"id_column": "animal"}, r"ids must be unique, got 1 more than once, first \['leo'\]"),

@@ -179,7 +179,7 @@ def test_score_leaves_out_labels_that_end_above_the_leaves(fitted, data):
     [
         (["lynx", "pumma"], "'pumma' is close to 'puma'"),
         (["root", "root"], "all labels are the root"),
-        ([["cat", "lynx"], ["dog", "fox"]], "1d array"),
+        ([["cat", "lynx"], ["dog", "fox"]], r"are not in the taxonomy, first \[\('cat', 'lynx'\)"),
         (["lynx"], "inconsistent numbers of samples"),
     ],
 )

@@ -279,7 +279,9 @@ def test_long_cycles_and_loops_are_refused_in_few_words():
     ],
 )
 def test_two_parents_are_refused_by_name(build):
-    with pytest.raises(ValueError, match="'x' has two parents, 'a' and 'b'"):
+    with pytest.raises(
+        ValueError, match=r"1 node\(s\) have more than one parent, first 'x' \(under 'a' and 'b'\)"
+    ):
         build()
 
 
@@ -289,19 +291,40 @@ def lonely_graph():
     return graph
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: Taxonomy.from_edges([("r", "a"), ("s", "b")]),
-        lambda: Taxonomy.from_parents({"a": "r", "b": "s"}),
-        lambda: Taxonomy.from_parents({"a": "r", "r": None, "s": np.nan}),
-        lambda: Taxonomy.from_networkx(lonely_graph()),
-        lambda: Taxonomy(["r", "s", "a"], [-1, -1, 0]),
-    ],
-)
-def test_two_roots_are_refused_by_name(build):
+FORESTS = [
+    lambda **options: Taxonomy.from_edges([("r", "a"), ("s", "b")], **options),
+    lambda **options: Taxonomy.from_parents({"a": "r", "b": "s"}, **options),
+    lambda **options: Taxonomy.from_parents({"a": "r", "r": None, "s": np.nan}, **options),
+    lambda **options: Taxonomy.from_networkx(lonely_graph(), **options),
+]
+
+
+@pytest.mark.parametrize("build", FORESTS)
+def test_a_forest_gets_a_root_and_a_warning_that_names_its_trees(build):
+    with pytest.warns(UserWarning, match=r"have 2 roots, first \['r', 's'\].*root_name='root'"):
+        tree = build()
+    assert tree.level(1) == ["r", "s"]
+    assert tree.root_name == "root"
+
+
+@pytest.mark.parametrize("build", FORESTS)
+def test_a_forest_whose_root_is_named_needs_no_warning(build):
+    assert build(root_name="life").root_name == "life"
+
+
+def test_the_root_of_a_forest_is_not_called_like_one_of_its_nodes():
+    with pytest.warns(UserWarning, match=r"A root named '\(root\)' is put above"):
+        tree = Taxonomy.from_edges([("root", "a"), ("s", "b")])
+    assert tree.path("a") == ("root", "a")
+
+
+def test_a_single_tree_keeps_its_own_root_whatever_a_forest_would_get():
+    assert Taxonomy.from_edges([("r", "a"), ("r", "b")], root_name="life").root_name == "r"
+
+
+def test_two_roots_in_an_array_of_parents_are_refused_by_name():
     with pytest.raises(ValueError, match=r"has 2 roots, first \['r', 's'\].*one common root"):
-        build()
+        Taxonomy(["r", "s", "a"], [-1, -1, 0])
 
 
 @pytest.mark.parametrize("empty", ["", "  ", None, float("nan"), pd.NA])

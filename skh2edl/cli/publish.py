@@ -1,0 +1,229 @@
+"""``skh2edl publish``: predictions in the form of another program."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument
+
+from .. import __version__
+from . import common
+from .common import UsageError, as_names, option
+
+if TYPE_CHECKING:
+    from ..taxonomy.taxonomy import Taxonomy
+
+# Endings by format, known without loading what is heavy; a test compares them with the writers.
+ENDINGS = {
+    "ranks": ".csv",
+    "darwin-core": ".csv",
+    "camtrap-dp": ".csv",
+    "label-studio": ".json",
+    "fiftyone": ".json",
+    "coco": ".json",
+}
+
+
+def publish(
+    model: common.ModelArgument,
+    inputs: Annotated[
+        list[str], Argument(help="Folders, .csv tables, patterns in quotes, or single images.")
+    ],
+    form: Annotated[str, option(f"One of {', '.join(ENDINGS)}.", "--as")],
+    out: Annotated[Path, option("File to write: .csv or .json.", "--out", "-o")],
+    promise: Annotated[
+        float | None,
+        option(
+            "Accuracy that the predictions reach on average; coarser classes where needed.",
+            min=0.5,
+            max=0.999,
+            shown="none: the best leaf",
+        ),
+    ] = None,
+    threshold: Annotated[
+        list[str] | None,
+        option("Probability that a class of a level needs, such as species=0.8.", "--threshold"),
+    ] = None,
+    candidates: Annotated[
+        str | None,
+        option(
+            "Classes that can occur, such as the species of a park: names with commas between "
+            "them, or a .txt file with one in a line.",
+            shown="all",
+        ),
+    ] = None,
+    media: Annotated[
+        Path | None, option("The media.csv of a Camtrap DP, for camtrap-dp.", "--media")
+    ] = None,
+    events: Annotated[
+        bool, option("Camtrap DP: one observation for each event.", "--events")
+    ] = False,
+    kind: Annotated[
+        list[str] | None,
+        option("Camtrap DP: type of a class, such as empty=blank or person=human.", "--type"),
+    ] = None,
+    image_column: common.ImageColumnOption = None,
+    workers: common.WorkersOption = None,
+    quiet: common.QuietOption = False,
+) -> None:
+    """Classify images and write the predictions for another program.
+
+    The forms are: ranks (a column for each rank, and the score), darwin-core (occurrences),
+    camtrap-dp (observations of images or of events), label-studio (tasks with predictions),
+    fiftyone (labels.json) and coco.
+
+    An image is identified as its best leaf. With --promise or --threshold it may be an ancestor:
+    --promise guarantees an accuracy, and --threshold asks each level for a probability, as deployed
+    systems do. With both the guarantee still holds, because an ancestor of a right class is right.
+    With --candidates the probabilities are those among the candidates; a guarantee for all classes
+    does not hold there. Images that cannot be read are left out.
+
+    For example:
+
+      skh2edl publish birds.safetensors photos/ --as darwin-core --out occurrences.csv
+
+      skh2edl publish cats.safetensors shots/ --as camtrap-dp --media media.csv --events -o obs.csv
+
+      skh2edl publish birds.safetensors photos/ --as ranks --threshold species=0.8 -o ranks.csv
+    """
+    from ..estimators.model_card import read_card
+    from ..estimators.model_files import load_model
+    from ..exports import Identifications, write_export
+    from ..report.predictions import read_predictions
+    from .data import read_unlabelled
+    from .predict import _features
+
+    results, remarks = common.consoles(quiet)
+    if form not in ENDINGS:
+        raise UsageError(f"--as must be one of {', '.join(ENDINGS)}, not {form!r}.")
+    common.check_output(out, (ENDINGS[form],))
+    if (form == "camtrap-dp") != (media is not None):
+        raise UsageError("--as camtrap-dp needs --media, and only that takes it.")
+    if promise is not None and candidates is not None:
+        raise UsageError(
+            "--promise cannot be kept among --candidates: it was set for all classes. Use one of "
+            "the two, or --threshold."
+        )
+    estimator = load_model(model)
+    tree = estimator.taxonomy_
+    limit = None if promise is None else _needed(read_card(model).needed, promise)
+    data = read_unlabelled(inputs, image_column=image_column, features=_features(estimator))
+    if estimator.backbone is not None:
+        estimator.set_params(on_bad_image="skip", n_workers=workers)
+    with common.progress(remarks, "images", len(data)) as advance:
+        found = read_predictions(estimator, data.X, on_rows=advance)
+    readable = found.readable
+    ids = [name for name, good in zip(data.ids, readable, strict=True) if good]
+    found = found[readable.nonzero()[0]]
+    identified = Identifications.from_proba(
+        found.proba,
+        tree,
+        ids,
+        labels=None if limit is None else _hedged(found, limit),
+        thresholds=_thresholds(threshold, tree),
+        candidates=_candidates(candidates),
+        opinion=found.opinion,
+    )
+    options = _options(form, f"{model.stem} (skh2edl {__version__})", media, events, kind)
+    write_export(identified, out, form, **options)
+    common.say_written(results, out, f" ({len(ids)} images)")
+    if len(ids) < len(data):
+        n_bad = len(data) - len(ids)
+        remarks.print(f"[yellow]{n_bad} could not be read and are left out.[/yellow]")
+
+
+def _needed(needed: Any, promise: float) -> float:
+    from ..report.hedging import threshold_for
+
+    if not needed.size:
+        raise ValueError(
+            "The model has no hedge, so no accuracy can be guaranteed. Set it with skh2edl "
+            "calibrate, or drop --promise."
+        )
+    limit = threshold_for(needed, promise)
+    if limit == float("inf"):
+        most = 100 * needed.size / (needed.size + 1)
+        raise ValueError(
+            f"The hedge was set on {needed.size} images, with which at most {most:.1f} % can be "
+            f"guaranteed, not {100 * promise:g} %. Lower --promise, or give more images to skh2edl "
+            "calibrate."
+        )
+    return limit
+
+
+def _hedged(found: Any, limit: float) -> Any:
+    from ..report.hedging import hedged_nodes
+
+    tree = found.taxonomy
+    return tree.labels(hedged_nodes(found.leaf_probability, tree, limit))
+
+
+def _pairs(given: Sequence[str] | None, flag: str) -> dict[str, str]:
+    """Split NAME=VALUE at the last sign.
+
+    Parameters
+    ----------
+    given : sequence of str or None
+        What was typed.
+    flag : str
+        The option, for the error.
+
+    Examples
+    --------
+    >>> _pairs(["species=0.8", "a=b=blank"], "--threshold")
+    {'species': '0.8', 'a=b': 'blank'}
+    """
+    pairs = {}
+    for text in given or ():
+        name, sign, value = text.rpartition("=")
+        if not (name and sign and value):
+            raise UsageError(f"{flag} must look like NAME=VALUE, got {text!r}.")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _thresholds(given: Sequence[str] | None, tree: Taxonomy) -> dict[str | int, float] | None:
+    pairs = _pairs(given, "--threshold")
+    thresholds: dict[str | int, float] = {}
+    for level, text in pairs.items():
+        try:
+            value = float(text)
+        except ValueError:
+            raise UsageError(f"--threshold {level}={text} must end in a number.") from None
+        thresholds[int(level) if level.isdigit() and not tree.level_names else level] = value
+    return thresholds or None
+
+
+def _candidates(text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    if text.lower().endswith(".txt"):
+        lines = Path(text).expanduser().read_text(encoding="utf-8-sig").splitlines()
+        return [line.strip() for line in lines if line.strip()]
+    return list(as_names(text))
+
+
+def _options(
+    form: str, name: str, media: Path | None, events: bool, kind: Sequence[str] | None
+) -> dict[str, Any]:
+    """Return the further arguments of a form."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    if form == "darwin-core":
+        return {"identified_by": name, "date_identified": now.date().isoformat()}
+    if form == "label-studio":
+        return {"model_version": name}
+    if form != "camtrap-dp" or media is None:
+        return {}
+    with media.expanduser().open(newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file))
+    return {
+        "media": rows,
+        "classified_by": name,
+        "timestamp": now.isoformat().replace("+00:00", "Z"),
+        "level": "event" if events else "media",
+        "observation_types": _pairs(kind, "--type"),
+    }

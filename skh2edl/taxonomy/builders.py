@@ -1,0 +1,313 @@
+"""How a taxonomy is built of what Python holds: paths, edges, nested mappings, tables, text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from . import formats
+from .graphs import ChooseParent, join_forest, read_edges, read_networkx, read_parents
+from .names import Name, clean_names, shown
+from .newick import read_newick
+from .tables import read_table_rows
+
+
+class Builders:
+    """Mixin of the ``from_...`` methods of a taxonomy."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, names: Any, parents: Any, **options: Any) -> None:
+            """Stand for the constructor of the taxonomy."""
+
+    @classmethod
+    def from_paths(
+        cls,
+        paths: Iterable[Iterable[Any]],
+        *,
+        level_names: Iterable[str] | None = None,
+        root_name: Name = "root",
+        bridge_gaps: bool | None = None,
+        separator: str = "/",
+    ) -> Self:
+        """Build from rows of names, from the top level down.
+
+        Parameters
+        ----------
+        paths : iterable of sequences
+            Paths of leaves; rows for inner nodes and repeated rows are allowed. Blank names at
+            the end of a row are dropped; a blank before a name is a missing rank, at which the
+            next name stands for itself.
+        level_names : sequence of str, default=None
+            Names of the levels.
+        root_name : str, default="root"
+            The root's name, which as a label means "unlabelled".
+        bridge_gaps : bool, default=None
+            As in :meth:`from_table`.
+        separator : str, default="/"
+            What joins the names of a path.
+
+        Examples
+        --------
+        >>> from skh2edl import Taxonomy
+        >>> Taxonomy.from_paths([("cat", "lynx"), ("cat", "puma"), ("dog",)]).leaves
+        ('lynx', 'puma', 'dog')
+        """
+        names, parents = formats.read_paths(paths, root_name, bridge_gaps)
+        return cls(names, parents, level_names=level_names, separator=separator)
+
+    @classmethod
+    def from_edges(
+        cls,
+        edges: Iterable[tuple[Any, Any]],
+        *,
+        choose_parent: ChooseParent = None,
+        root_name: Name | None = None,
+        **options: Any,
+    ) -> Self:
+        """Build from (parent, child) pairs, in which a name stands for one node.
+
+        Parameters
+        ----------
+        edges : iterable of pairs
+            The edges in any order. The node without a parent is the root.
+        choose_parent : "first", mapping or callable, default=None
+            Which parent to keep where a node has several: the one named first, that of a mapping
+            of nodes to parents, or what a function of the node and the list of its parents
+            returns. None refuses such a graph and names the nodes.
+        root_name : str, default=None
+            Name of the root that is put above several trees. None calls it "root" and warns,
+            because a slip in a name makes a second root too.
+        **options
+            `level_names` and `separator`.
+
+        Examples
+        --------
+        >>> from skh2edl import Taxonomy
+        >>> Taxonomy.from_edges([("pet", "cat"), ("pet", "dog")]).path("cat")
+        ('cat',)
+        >>> edges = [("fish", "koi"), ("pet", "koi"), ("pet", "cat"), ("fish", "cod")]
+        >>> tree = Taxonomy.from_edges(edges, choose_parent={"koi": "pet"}, root_name="animal")
+        >>> tree.path("koi")
+        ('pet', 'koi')
+        """
+        return cls(*join_forest(read_edges(edges, choose_parent), root_name), **options)
+
+    @classmethod
+    def from_parents(
+        cls,
+        parents: Mapping[Any, Any],
+        *,
+        choose_parent: ChooseParent = None,
+        root_name: Name | None = None,
+        **options: Any,
+    ) -> Self:
+        """Build from a map of each child to its parent; the root may map to None.
+
+        Parameters
+        ----------
+        parents : mapping
+            Child name to parent name, or to a list of them where `choose_parent` says which.
+        choose_parent, root_name
+            As in :meth:`from_edges`.
+        **options
+            `level_names` and `separator`.
+
+        Examples
+        --------
+        >>> from skh2edl import Taxonomy
+        >>> Taxonomy.from_parents({"cat": "pet", "dog": "pet"}).root_name
+        'pet'
+        """
+        return cls(*join_forest(read_parents(parents, choose_parent), root_name), **options)
+
+    @classmethod
+    def from_nested(cls, nested: Any, *, root_name: Name = "root", **options: Any) -> Self:
+        """Build from nested mappings, or from records with a name and children.
+
+        Parameters
+        ----------
+        nested : mapping, list of records or path
+            Name to what is below it: a list holds leaves, None or {} ends a branch. Or
+            ``{"name": "cat", "children": [{"name": "lynx"}, ...]}``, one or a list of such
+            records. A `pathlib.Path` is read as JSON.
+        root_name : str, default="root"
+            The root's name, which a single record brings itself.
+        **options
+            `level_names` and `separator`.
+
+        Examples
+        --------
+        >>> from skh2edl import Taxonomy
+        >>> Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None}).n_leaves
+        3
+        >>> pets = [{"name": "cat"}, {"name": "dog", "children": [{"name": "pug"}]}]
+        >>> Taxonomy.from_nested({"name": "pet", "children": pets}).path("pug")
+        ('dog', 'pug')
+        """
+        return cls(*formats.read_nested(nested, root_name), **options)
+
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        columns: Sequence[Hashable] | None = None,
+        *,
+        root_name: Name = "root",
+        bridge_gaps: bool | None = None,
+        **options: Any,
+    ) -> Self:
+        """Build from the rank columns of a CSV file or DataFrame, which name the levels.
+
+        Parameters
+        ----------
+        table : path or DataFrame
+            One row for each leaf or sample; a blank cell is a missing rank. Files ending in
+            ``.tsv`` have tabs, those ending in ``.gz`` are unpacked.
+        columns : sequence of str, default=None
+            Rank columns from the top level down; None means all columns.
+        root_name : str, default="root"
+            The root's name.
+        bridge_gaps : bool, default=None
+            What to do if one row leaves a rank blank that another row with the same name below it
+            fills, so that a species stands under its genus and beside it: True fills the blank
+            from the other row, False makes two classes, None does so with a warning.
+        **options
+            `separator`.
+
+        Examples
+        --------
+        >>> from skh2edl import Taxonomy
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"family": ["cat", "cat", "dog"], "kind": ["lynx", "puma", None]})
+        >>> Taxonomy.from_table(table, ["family", "kind"]).level("kind")
+        ['lynx', 'puma', 'dog']
+        """
+        rows, level_names = read_table_rows(table, columns)
+        names, parents = formats.read_paths(rows, root_name, bridge_gaps)
+        return cls(names, parents, level_names=level_names or None, **options)
+
+    @classmethod
+    def from_folder(
+        cls, directory: str | os.PathLike[str], *, root_name: Name | None = "root", **options: Any
+    ) -> Self:
+        """Build from a folder of folders; hidden folders and links are passed over.
+
+        Parameters
+        ----------
+        directory : path
+            The folder that stands for the root.
+        root_name : str, default="root"
+            The root's name; None takes the folder's own.
+        **options
+            `level_names` and `separator`.
+
+        Examples
+        --------
+        >>> from skh2edl import Taxonomy
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("cat/lynx", "cat/puma", "dog"):
+        ...         pathlib.Path(folder, name).mkdir(parents=True)
+        ...     Taxonomy.from_folder(folder).leaves
+        ('lynx', 'puma', 'dog')
+        """
+        return cls(*formats.read_folder(directory, root_name), **options)
+
+    @classmethod
+    def from_newick(
+        cls, text: str | os.PathLike[str], *, root_name: Name = "root", **options: Any
+    ) -> Self:
+        """Build from Newick text; branch lengths and comments are passed over.
+
+        Parameters
+        ----------
+        text : str or path
+            The tree, or as a `pathlib.Path` the file that holds it. An inner node without a name
+            is called after its first and last leaf.
+        root_name : str, default="root"
+            The root's name where the text has none.
+        **options
+            `level_names` and `separator`.
+
+        Examples
+        --------
+        >>> from skh2edl import Taxonomy
+        >>> Taxonomy.from_newick("((lynx:1,puma:1)cat:2,dog);").path("puma")
+        ('cat', 'puma')
+        """
+        return cls(*read_newick(text, root_name), **options)
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: Any,
+        *,
+        name: str | None = None,
+        choose_parent: ChooseParent = None,
+        root_name: Name | None = None,
+        **options: Any,
+    ) -> Self:
+        """Build from a directed networkx graph with edges from parent to child.
+
+        Parameters
+        ----------
+        graph : networkx.DiGraph
+            A rooted tree.
+        name : str, default=None
+            Attribute of the nodes that holds their names; None takes the nodes themselves.
+        choose_parent, root_name
+            As in :meth:`from_edges`.
+        **options
+            `level_names` and `separator`.
+
+        Examples
+        --------
+        >>> from skh2edl import Taxonomy
+        >>> import networkx as nx
+        >>> Taxonomy.from_networkx(nx.DiGraph([("pet", "cat"), ("pet", "dog")])).leaves
+        ('cat', 'dog')
+        """
+        return cls(*join_forest(read_networkx(graph, name, choose_parent), root_name), **options)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Build from what :meth:`to_json` wrote.
+
+        Examples
+        --------
+        >>> from skh2edl import Taxonomy
+        >>> tree = Taxonomy.flat(["cat", "dog"])
+        >>> Taxonomy.from_json(tree.to_json()) == tree
+        True
+        """
+        return cls(**formats.read_json(text))
+
+    @classmethod
+    def flat(cls, names: Iterable[Any], *, root_name: Name | None = None, **options: Any) -> Self:
+        """Build a tree with one decision: all names hang from the root.
+
+        Parameters
+        ----------
+        names : iterable of str or number
+            The classes.
+        root_name : str, default=None
+            The root's name; None means "root", or "(root)" where that is the name of a class.
+        **options
+            `level_names` and `separator`.
+
+        Examples
+        --------
+        >>> from skh2edl import Taxonomy
+        >>> Taxonomy.flat([3, 1, 2]).sorted_leaf_labels
+        array([1, 2, 3])
+        """
+        if isinstance(names, str):
+            raise TypeError(f"names must be a sequence of classes, got the string {shown(names)}.")
+        leaves = clean_names(names)
+        if root_name is None:
+            root_name = "(root)" if "root" in leaves else "root"
+        return cls([root_name, *leaves], np.array([-1] + [0] * len(leaves)), **options)

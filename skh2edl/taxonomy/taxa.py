@@ -1,0 +1,396 @@
+"""Trees of life: Darwin Core and GBIF, the NCBI taxonomy, categories of COCO and iNaturalist.
+
+Their nodes have ranks, many of which a classifier does not need. A tree is made of some ranks, each
+a level; where a taxon skips one, it stands for itself there.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .formats import load_json, read_paths
+from .graphs import join_forest, read_edges
+from .names import Name, is_blank, shown, trim_row
+from .tables import open_text, read_cells
+from .tree import IntArray, NodeList, breadth_first_order, raise_cycle
+
+MAIN_RANKS = (
+    "domain",
+    "superkingdom",
+    "kingdom",
+    "phylum",
+    "class",
+    "order",
+    "family",
+    "genus",
+    "species",
+)
+_CURRENT = {"", "accepted", "valid", "provisionally accepted", "doubtful"}
+_TAXON_COLUMNS = (
+    "taxonID",
+    "parentNameUsageID",
+    "acceptedNameUsageID",
+    "taxonomicStatus",
+    "taxonRank",
+    "canonicalName",
+    "scientificName",
+    "genericName",
+    "specificEpithet",
+)
+
+# Names, parents and the names of the levels.
+RankedNodes = tuple[list[Any], IntArray, list[str]]
+
+
+# Ranks -------------------------------------------------------------------------------------------
+
+
+def ranked_nodes(
+    ids: Sequence[Any],
+    parents: IntArray,
+    names: Sequence[str],
+    ranks: Sequence[str],
+    wanted: Sequence[str] | None,
+    under: str | None,
+    root_name: Name | None,
+) -> RankedNodes:
+    """Keep the taxa of some ranks, each below the nearest kept one above it.
+
+    Parameters
+    ----------
+    ids, names, ranks : sequences of length n_taxa
+        Of each taxon.
+    parents : ndarray of int of shape (n_taxa,)
+        Position of each taxon's parent, -1 at the top.
+    wanted : sequence of str or None
+        The ranks from the top down; None keeps those of `MAIN_RANKS` that occur.
+    under : str or None
+        Id or name of a taxon: only what lies below it is kept, and it is the root.
+    root_name : str or None
+        The root's name; None means "root", or the name of `under`.
+    """
+    n_taxa = len(ids)
+    order, _ = breadth_first_order(np.concatenate([[-1], np.where(parents < 0, 0, parents + 1)]))
+    if order.size <= n_taxa:
+        raise_cycle(names, parents, order[1:] - 1)
+    order = order[1:] - 1  # without the root above all
+    inside = np.ones(n_taxa, dtype=bool)
+    if under is not None:
+        top = _find_taxon(ids, names, under)
+        root_name = names[top] if root_name is None else root_name
+        inside[:] = False
+        inside[top] = True
+        for taxon in order.tolist():
+            inside[taxon] |= parents[taxon] >= 0 and inside[parents[taxon]]
+        inside[top] = False
+        order = order[inside[order]]  # nothing else is looked at
+    own = {rank for rank, kept in zip(ranks, inside.tolist(), strict=True) if kept}
+    levels = [rank for rank in (MAIN_RANKS if wanted is None else wanted) if rank in own]
+    if not levels:
+        raise ValueError(
+            f"No taxon has one of the ranks {shown(list(wanted or MAIN_RANKS))}; there are "
+            f"{shown(sorted(own))}. Name those to keep with ranks=..."
+        )
+    place = {rank: number for number, rank in enumerate(levels)}
+    level = np.array([place.get(rank, -1) for rank in ranks])
+    level[~inside] = -1
+
+    # Nearest kept taxon at or above each, and where its node is.
+    nearest = np.full(n_taxa, -1)
+    node_of: dict[int, int] = {-1: 0}
+    used: set[tuple[int, str]] = set()
+    nodes: list[Any] = ["root" if root_name is None else root_name]
+    above = [-1]
+    for taxon in order.tolist():
+        parent = int(parents[taxon])
+        kept = int(nearest[parent]) if parent >= 0 else -1
+        if level[taxon] < 0:
+            nearest[taxon] = kept
+            continue
+        start = int(level[kept]) + 1 if kept >= 0 else 0
+        if start > level[taxon]:
+            raise ValueError(
+                f"{shown(names[taxon])} has the rank {ranks[taxon]!r} and lies below "
+                f"{shown(names[kept])} of rank {ranks[kept]!r}. Give ranks=... from the top down."
+            )
+        nearest[taxon] = taxon
+        node, name = node_of[kept], names[taxon]
+        if (node, name) in used:
+            name = f"{name} [{ids[taxon]}]"  # two taxa of one name, kept apart by their ids
+        used.add((node, name))
+        # A skipped rank: the taxon stands for itself there.
+        for _ in range(start, int(level[taxon]) + 1):
+            nodes.append(name)
+            above.append(node)
+            node = len(nodes) - 1
+        node_of[taxon] = node
+    deepest = int(level[level >= 0].max())
+    return nodes, np.asarray(above, dtype=np.int64), levels[: deepest + 1]
+
+
+def _find_taxon(ids: Sequence[Any], names: Sequence[str], under: str) -> int:
+    found = [place for place, own in enumerate(ids) if str(own) == str(under)]
+    found = found or [place for place, name in enumerate(names) if name == under]
+    if len(found) != 1:
+        some = [str(ids[place]) for place in found[:5]]
+        raise ValueError(
+            f"under={under!r} must be the id or the name of one taxon, and fits {len(found)}"
+            + (f", with the ids {shown(some)}. Give one of these." if found else ". Check it.")
+        )
+    return found[0]
+
+
+def _positions(ids: Sequence[Any], above: Iterable[Any]) -> IntArray:
+    place = {own: number for number, own in enumerate(ids)}
+    return np.array(
+        [
+            -1 if parent == own else place.get(parent, -1)
+            for own, parent in zip(ids, above, strict=True)
+        ],
+        dtype=np.int64,
+    )
+
+
+# Darwin Core -------------------------------------------------------------------------------------
+
+
+def read_darwin_core(
+    source: Any,
+    ranks: Sequence[str] | None,
+    under: str | None,
+    root_name: Name | None,
+    bridge_gaps: bool | None,
+) -> RankedNodes:
+    """Read a checklist with ids of parents, or a table with a column for each rank."""
+    table = _read_terms(source, [*_TAXON_COLUMNS, *MAIN_RANKS, *(ranks or ())])
+    has_parents = "taxonID" in table and any(table.get("parentNameUsageID", ()))
+    if has_parents:
+        return _read_checklist(table, ranks, under, root_name)
+    if under is not None:
+        raise ValueError(
+            "under=... needs the columns taxonID and parentNameUsageID. Build the whole tree and "
+            "use Taxonomy.restrict."
+        )
+    return _read_rank_columns(table, ranks, root_name, bridge_gaps)
+
+
+def _read_checklist(
+    table: dict[str, list[str]],
+    ranks: Sequence[str] | None,
+    under: str | None,
+    root_name: Name | None,
+) -> RankedNodes:
+    n_rows = len(table["taxonID"])
+    blank = [""] * n_rows
+    columns = zip(
+        table["taxonID"],
+        table["parentNameUsageID"],
+        table.get("acceptedNameUsageID", blank),
+        table.get("taxonomicStatus", blank),
+        table.get("taxonRank", blank),
+        table.get("canonicalName", blank),
+        table.get("scientificName", blank),
+        strict=True,
+    )
+    # A synonym is another name of a taxon that is listed itself.
+    current = [
+        (own, parent, rank.lower(), canonical or scientific or own)
+        for own, parent, accepted, status, rank, canonical, scientific in columns
+        if status.lower() in _CURRENT and accepted in ("", own)
+    ]
+    ids = [taxon[0] for taxon in current]
+    parents = _positions(ids, (taxon[1] for taxon in current))
+    names = [taxon[3] for taxon in current]
+    return ranked_nodes(ids, parents, names, [t[2] for t in current], ranks, under, root_name)
+
+
+def _read_rank_columns(
+    table: dict[str, list[str]],
+    ranks: Sequence[str] | None,
+    root_name: Name | None,
+    bridge_gaps: bool | None,
+) -> RankedNodes:
+    if not any(table.get("species", ())) and (ranks is None or "species" in ranks):
+        table = {**table, "species": _species(table)}
+    levels = [rank for rank in (MAIN_RANKS if ranks is None else ranks) if any(table.get(rank, ()))]
+    if not levels:
+        raise ValueError(
+            f"The table has neither taxonID with parentNameUsageID nor a column of the ranks "
+            f"{shown(list(ranks or MAIN_RANKS))} with names in it. Name the columns from the top "
+            "down with ranks=..., or use Taxonomy.from_table."
+        )
+    rows = dict.fromkeys(zip(*(table[rank] for rank in levels), strict=True))
+    named = [row for row in rows if any(row)]
+    names, parents = read_paths(named, "root" if root_name is None else root_name, bridge_gaps)
+    return names, parents, levels
+
+
+def _species(table: dict[str, list[str]]) -> list[str]:
+    """Return the names of species: of their parts, or what has that rank."""
+    n_rows = max(map(len, table.values()), default=0)
+    blank = [""] * n_rows
+    genera = table.get("genus") or table.get("genericName") or blank
+    parts = zip(
+        genera,
+        table.get("specificEpithet", blank),
+        table.get("taxonRank", blank),
+        table.get("canonicalName", table.get("scientificName", blank)),
+        strict=True,
+    )
+    return [
+        f"{genus} {epithet}" if genus and epithet else name if rank.lower() == "species" else ""
+        for genus, epithet, rank, name in parts
+    ]
+
+
+def _read_terms(source: Any, wanted: Sequence[str]) -> dict[str, list[str]]:
+    """Return the wanted columns that a table has, as text."""
+    if hasattr(source, "itertuples"):
+        known = {str(column).split(":")[-1]: column for column in source.columns}
+        return {
+            term: ["" if is_blank(cell) else str(cell).strip() for cell in source[known[term]]]
+            for term in dict.fromkeys(wanted)
+            if term in known
+        }
+    if not isinstance(source, (str, os.PathLike)):
+        raise TypeError(
+            f"Give the path of a table or a pandas DataFrame, got {type(source).__name__}."
+        )
+    path = Path(source).expanduser()
+    with open_text(path) as file:
+        start = file.readline()
+        has_tabs = "\t" in start
+        lines = read_cells(chain([start] if start else [], file), path, has_tabs)
+        header = [cell.split(":")[-1] for cell in next(lines, (0, []))[1]]
+        places = {term: header.index(term) for term in wanted if term in header}
+        columns: dict[str, list[str]] = {term: [] for term in places}
+        for number, line in lines:
+            if not any(line):
+                continue
+            if len(line) < len(header):
+                raise ValueError(
+                    f"{path}, line {number}, has {len(line)} cells, and the header {len(header)}. "
+                    "The file may be half-downloaded: fetch it again."
+                )
+            for term, place in places.items():
+                columns[term].append(line[place])
+    return columns
+
+
+# NCBI --------------------------------------------------------------------------------------------
+
+
+def read_ncbi(
+    source: str | os.PathLike[str],
+    ranks: Sequence[str] | None,
+    under: str | None,
+    root_name: Name | None,
+) -> RankedNodes:
+    """Read nodes.dmp and names.dmp, in a folder or in the archive taxdump.tar.gz."""
+    ids, above, kinds = [], [], []
+    with _dump(source) as dump:
+        for fields in dump("nodes.dmp"):
+            ids.append(fields[0])
+            above.append(fields[1])
+            kinds.append(fields[2])
+    names = {}
+    with _dump(source) as dump:
+        for fields in dump("names.dmp"):
+            if fields[3] == "scientific name":
+                names[fields[0]] = fields[1]
+    unnamed = [own for own in ids if own not in names]
+    if unnamed:
+        raise ValueError(
+            f"names.dmp has no scientific name for {len(unnamed)} taxa, first {shown(unnamed[:3])}."
+            " Take both files from one download."
+        )
+    listed = [names[own] for own in ids]
+    return ranked_nodes(ids, _positions(ids, above), listed, kinds, ranks, under, root_name)
+
+
+@contextmanager
+def _dump(source: str | os.PathLike[str]) -> Iterator[Any]:
+    """Give a function that yields the fields of each line of a file of the dump."""
+    path = Path(source).expanduser()
+    if path.is_dir():
+
+        def from_folder(name: str) -> Iterator[list[str]]:
+            if not (path / name).is_file():
+                raise FileNotFoundError(
+                    f"There is no {name} in {path}. Give the folder of an unpacked taxdump, or "
+                    "taxdump.tar.gz."
+                )
+            with (path / name).open(encoding="utf-8") as file:
+                yield from _fields(file, name)
+
+        yield from_folder
+        return
+    with tarfile.open(path) as archive:
+
+        def from_archive(name: str) -> Iterator[list[str]]:
+            try:
+                member = archive.extractfile(name)
+            except KeyError:
+                member = None
+            if member is None:
+                raise FileNotFoundError(f"{path} holds no {name}. Give NCBI's taxdump.tar.gz.")
+            yield from _fields(io.TextIOWrapper(member, encoding="utf-8"), name)
+
+        yield from_archive
+
+
+def _fields(lines: Iterable[str], name: str) -> Iterator[list[str]]:
+    for number, line in enumerate(lines, start=1):
+        fields = line.rstrip("\r\n").removesuffix("\t|").split("\t|\t", maxsplit=4)
+        if len(fields) < 3 + (name == "names.dmp"):
+            raise ValueError(
+                f"{name}, line {number}: expected fields between '\\t|\\t', got {shown(line)}. The "
+                "file may be half-downloaded: fetch it again."
+            )
+        yield fields
+
+
+# Categories --------------------------------------------------------------------------------------
+
+
+def read_coco(source: Any, root_name: Name) -> tuple[NodeList, list[str] | None]:
+    """Read the categories of a COCO or iNaturalist file; return the names of levels, if any."""
+    document = load_json(source) if isinstance(source, (str, os.PathLike)) else source
+    categories = document.get("categories") if isinstance(document, Mapping) else document
+    if not isinstance(categories, Sequence) or not all(
+        isinstance(entry, Mapping) and not is_blank(entry.get("name")) for entry in categories
+    ):
+        raise ValueError(
+            'The categories must be a list of objects with a "name", or a JSON object whose '
+            f'"categories" is such a list, got {shown(document)}.'
+        )
+    if categories and all("path" in entry for entry in categories):
+        return read_paths([entry["path"] for entry in categories if entry["path"]], root_name), None
+    levels = [rank for rank in MAIN_RANKS[:-1] if any(entry.get(rank) for entry in categories)]
+    if len(levels) > 1:
+        # In iNaturalist's files a category is a species, below the ranks that it lists.
+        rows = [[*(entry.get(rank) for rank in levels), entry["name"]] for entry in categories]
+        return read_paths(map(trim_row, rows), root_name, True), [*levels, "species"]
+    pairs = [
+        (entry["supercategory"], entry["name"])
+        for entry in categories
+        if not is_blank(entry.get("supercategory"))
+        and str(entry["supercategory"]).lower() != "none"
+        and entry["supercategory"] != entry["name"]
+    ]
+    names, parents = read_edges(pairs)
+    known = set(names)
+    lonely = [entry["name"] for entry in categories if entry["name"] not in known]
+    nodes = names + lonely, np.append(parents, np.full(len(lonely), -1, dtype=np.int64))
+    if (nodes[1] == -1).sum() == 1:
+        return nodes, None
+    return join_forest(nodes, root_name), None
