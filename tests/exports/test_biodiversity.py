@@ -90,7 +90,7 @@ def test_the_best_leaves_of_an_image_are_rows_in_falling_order():
 
 
 def test_a_formula_in_a_cell_is_made_harmless(tmp_path):
-    tree = Taxonomy.flat(["=HYPERLINK(1)", "+1", "@x", "-y", "safe"])
+    tree = Taxonomy.flat(["=HYPERLINK(1)", "+1+1", "@x", "-y", "safe"])
     ids = ["=cmd()", "b", "c", "d", "e"]
     found = Identifications.from_proba(np.eye(5), tree, ids)
     write_export(found, tmp_path / "ranks.csv", "ranks")
