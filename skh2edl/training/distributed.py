@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ..utils.processes import unguarded_script
+
 # How long a process waits for one that hangs; one that dies is noticed at once. It must be longer
 # than what another may do meanwhile, such as reading the data in its own run of a script.
 TIMEOUT = timedelta(minutes=30)
@@ -119,6 +121,8 @@ def spawn(
     from torch import multiprocessing
     from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
+    if reason := unguarded_script("spawn"):
+        raise RuntimeError(f"{reason}. Add it, or train with strategy='ddp'.")
     with tempfile.TemporaryDirectory(prefix="skh2edl-") as name:
         folder = Path(name)
         try:
