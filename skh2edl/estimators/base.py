@@ -18,10 +18,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ..heads.base import TreeHead
-from ..images import image_source, make_transform
+from ..images import holds_images, image_source, make_transform
 from ..taxonomy.taxonomy import Taxonomy
 from ..training.backbones import Backbone, create_backbone
 from ..training.checkpoints import PARAMETERS_THAT_MAY_DIFFER, CheckpointFile
+from ..training.devices import find_device
 from ..training.feature_cache import frozen_features
 from ..training.loop import HeldOut, Plan, identity_of_run, train
 from ..training.network import Network
@@ -378,6 +379,12 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
     ) -> tuple[Samples, npt.NDArray[np.bool_]]:
         """Return the samples, as features where the backbone is frozen, and which are usable."""
         if backbone is None:
+            if holds_images(X):
+                raise TypeError(
+                    "X holds images or their paths, and with backbone=None it must be a 2-D array "
+                    "of features. Name a backbone, such as 'resnet50', or compute features with "
+                    "ImageFeatureExtractor."
+                )
             dtypes = [np.float64, np.float32]
             features = validate_data(self, X, dtype=dtypes, reset=reset, ensure_min_samples=1)
             return FeatureSamples(np.ascontiguousarray(features)), np.ones(len(features), bool)
@@ -469,16 +476,14 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
 
     # Predict -------------------------------------------------------------------------------------
 
-    def _device(self) -> torch.device:
-        if self._hardware().accelerator == "cpu" or not torch.cuda.is_available():
-            return torch.device("cpu")
-        return torch.device("cuda")
+    def _device(self, dtype: torch.dtype = torch.float32) -> torch.device:
+        return find_device(self._hardware().accelerator, dtype)
 
     def _read(self, X: Any, output: Output) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return what a method of the head says of every sample, and which were readable."""
         check_is_fitted(self, "network_")
         samples, usable = self._read_X(X, self.network_.backbone, reset=False)
-        device = self._device()
+        device = self._device(self.network_.feature_mean.dtype)
         try:
             values = samples.read(self.network_.to(device), output, device)
         finally:
@@ -495,6 +500,22 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         log_leaves, readable = self._read(X, "leaf_log_probability")
         log_leaves[~readable] = np.log(self._unknown_leaf_probability())
         return log_leaves
+
+    def decision_function(self, X: Any) -> npt.NDArray[Any]:
+        """Return the log-probability of each leaf, or the log-odds if there are two leaves.
+
+        Parameters
+        ----------
+        X : images or array-like
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples, n_leaves), or (n_samples,) for two leaves
+            Columns in the order of `classes_`; above 0 means ``classes_[1]`` of two.
+        """
+        log_proba = self.predict_log_proba(X)
+        return log_proba[:, 1] - log_proba[:, 0] if log_proba.shape[1] == 2 else log_proba
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted classifier to one ``.safetensors`` file; see :func:`load_model`.

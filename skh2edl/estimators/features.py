@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Self
 import joblib
 import numpy as np
 import numpy.typing as npt
-import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ..images import image_source, make_transform
 from ..training.backbones import create_backbone
+from ..training.devices import ACCELERATORS, find_device
 from ..training.feature_cache import frozen_features
 from ..training.recipe import resolve_precision
 from ..training.samples import ImageSamples
@@ -41,8 +41,8 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         Where to keep features, image by image; None keeps nothing.
     n_workers : int, default=None
         Processes that decode; None chooses.
-    device : str, default="auto"
-        Where to compute: "auto" is the GPU if there is one.
+    accelerator : {"auto", "cpu", "gpu", "cuda", "mps"}, default="auto"
+        Where to compute, as in :class:`Hardware`.
     precision : {"auto", "32-true", "bf16-mixed", "16-mixed"}, default="auto"
         Arithmetic; "auto" is bfloat16 where the device computes in it.
     random_state : int, default=0
@@ -75,7 +75,7 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         "on_bad_image": [StrOptions({"error", "skip"})],
         "memory": [str, joblib.Memory, None],
         "n_workers": [Interval(Integral, 0, None, closed="left"), None],
-        "device": [str],
+        "accelerator": [StrOptions(set(ACCELERATORS))],
         "precision": [StrOptions({"auto", "32-true", "bf16-mixed", "16-mixed"})],
         "random_state": [Interval(Integral, 0, None, closed="left")],
         "verbose": ["verbose"],
@@ -91,7 +91,7 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         on_bad_image: str = "error",
         memory: str | joblib.Memory | None = None,
         n_workers: int | None = None,
-        device: str = "auto",
+        accelerator: str = "auto",
         precision: str = "auto",
         random_state: int = 0,
         verbose: int = 0,
@@ -103,7 +103,7 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self.on_bad_image = on_bad_image
         self.memory = memory
         self.n_workers = n_workers
-        self.device = device
+        self.accelerator = accelerator
         self.precision = precision
         self.random_state = random_state
         self.verbose = verbose
@@ -153,15 +153,12 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             n_workers=self.n_workers,
             on_bad_image=self.on_bad_image,
         )
-        device = self.device
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
         try:
             return frozen_features(
                 self.backbone_,
                 samples,
                 memory=self.memory,
-                device=device,
+                device=find_device(self.accelerator),
                 precision=resolve_precision(self.precision),
                 verbose=self.verbose,
             )

@@ -104,7 +104,7 @@ def as_images(tensor: Any, layout: str) -> np.ndarray:
 
 def holds_images(X: Any) -> bool:
     """Tell whether X is image input and cannot be a matrix of features."""
-    if isinstance(X, ImageSource) or (isinstance(X, np.ndarray) and X.ndim in (3, 4)):
+    if isinstance(X, ImageSource) or (_is_photograph(X) and X.ndim > 2):
         return True
     X = _column(X)
     if not isinstance(X, (list, tuple, np.ndarray)) or getattr(X, "ndim", 1) != 1 or not len(X):

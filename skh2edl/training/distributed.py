@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -52,7 +56,8 @@ def make_fabric(
     fabric : lightning_fabric.Fabric
         Launched.
     """
-    from lightning_fabric import Fabric
+    with _without_torchmetrics():
+        from lightning_fabric import Fabric
     from lightning_fabric.strategies.ddp import DDPStrategy
     from lightning_fabric.strategies.single_device import SingleDeviceStrategy
 
@@ -87,6 +92,22 @@ def make_fabric(
                 f"has started {n_running}. Keep to that number in one run of a script."
             )
     return fabric
+
+
+@contextmanager
+def _without_torchmetrics() -> Iterator[None]:
+    """Let Fabric read the version of torchmetrics without the package, which loads transformers."""
+    name = "torchmetrics"
+    if name in sys.modules or "lightning_fabric" in sys.modules or find_spec(name) is None:
+        yield
+        return
+    stand_in: Any = ModuleType(name)
+    stand_in.__version__ = version(name)
+    sys.modules[name] = stand_in
+    try:
+        yield
+    finally:
+        del sys.modules[name]
 
 
 def _n_machines() -> int:

@@ -90,7 +90,9 @@ class FeatureSamples:
         with torch.inference_mode():
             for start in range(0, max(len(self), 1), _ROWS_AT_ONCE):
                 rows = torch.from_numpy(self.features[start : start + _ROWS_AT_ONCE])
-                parts.append(read(network.standardized(rows.to(device))).cpu().numpy())
+                # The network's precision first: a device need not know double precision.
+                rows = rows.to(network.feature_mean.dtype).to(device)
+                parts.append(read(network.standardized(rows)).cpu().numpy())
         return np.concatenate(parts)
 
     def describe(self, position: int) -> str:
