@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "CalibratedTreeClassifier": "estimators.calibration",
     "ConformalTreeClassifier": "decisions",
+    "DecodingClassifier": "estimators.decoding",
     "FlatCEClassifier": "estimators.baselines",
     "FlatEDLClassifier": "estimators.evidential_baselines",
     "H2EDLClassifier": "estimators.h2edl",
@@ -33,6 +34,7 @@ _EXPORTS = {
     "SoftLabelClassifier": "estimators.baselines",
     "Taxonomy": "taxonomy.taxonomy",
     "TreeEnsembleClassifier": "estimators.ensembles",
+    "cross_val_predict": "estimators.cross_validation",
     "fuse_subjects": "decisions",
     "load_model": "estimators.model_files",
     "rank_for_annotation": "decisions",
@@ -52,6 +54,8 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .estimators.baselines import HXEClassifier as HXEClassifier
     from .estimators.baselines import SoftLabelClassifier as SoftLabelClassifier
     from .estimators.calibration import CalibratedTreeClassifier as CalibratedTreeClassifier
+    from .estimators.cross_validation import cross_val_predict as cross_val_predict
+    from .estimators.decoding import DecodingClassifier as DecodingClassifier
     from .estimators.ensembles import TreeEnsembleClassifier as TreeEnsembleClassifier
     from .estimators.evidential_baselines import FlatEDLClassifier as FlatEDLClassifier
     from .estimators.evidential_baselines import HENNClassifier as HENNClassifier

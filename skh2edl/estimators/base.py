@@ -40,6 +40,7 @@ from ..utils.sklearn_tools import (
     with_callbacks,
 )
 from ..utils.validation import check_groups
+from .decoding import refuse_encoded
 from .leaf_search import LeafSearch
 from .model_files import save_model
 from .onnx import export_onnx
@@ -249,6 +250,8 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         groups = None if groups is None else check_groups(column_or_1d(groups), len(samples))[1]
         known = getattr(self, "taxonomy_", None) if previous is not None or one_epoch else None
         taxonomy = resolve_taxonomy(self.taxonomy, labels, known)
+        if self.taxonomy is not None:
+            refuse_encoded(labels, taxonomy)
         data = self._training_set(samples, usable, taxonomy, labels, sample_weight)
         by_epochs = one_epoch or self._trains_by_epochs(taxonomy, samples)
         held_out = None
