@@ -34,6 +34,7 @@ _EXPORTS = {
     "SoftLabelClassifier": "estimators.baselines",
     "Taxonomy": "taxonomy.taxonomy",
     "TreeEnsembleClassifier": "estimators.ensembles",
+    "TreeView": "estimators.views",
     "cross_val_predict": "estimators.cross_validation",
     "fuse_subjects": "decisions",
     "load_model": "estimators.model_files",
@@ -65,6 +66,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .estimators.features import ImageFeatureExtractor as ImageFeatureExtractor
     from .estimators.h2edl import H2EDLClassifier as H2EDLClassifier
     from .estimators.model_files import load_model as load_model
+    from .estimators.views import TreeView as TreeView
     from .opinions.hyper_opinion import HyperOpinion as HyperOpinion
     from .taxonomy.taxonomy import Taxonomy as Taxonomy
     from .training.recipe import Hardware as Hardware
