@@ -25,6 +25,7 @@ _EXPORTS = {
     "HyperOpinion": "opinions.hyper_opinion",
     "Hardware": "training.recipe",
     "IEDLClassifier": "estimators.evidential_baselines",
+    "ImageBackbone": "training.adapters",
     "ImageFeatureExtractor": "estimators.features",
     "MinimumCostClassifier": "decisions",
     "NoveltyDetector": "decisions",
@@ -69,6 +70,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .estimators.views import TreeView as TreeView
     from .opinions.hyper_opinion import HyperOpinion as HyperOpinion
     from .taxonomy.taxonomy import Taxonomy as Taxonomy
+    from .training.adapters import ImageBackbone as ImageBackbone
     from .training.recipe import Hardware as Hardware
     from .training.recipe import Recipe as Recipe
 

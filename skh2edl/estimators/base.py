@@ -58,7 +58,7 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
     """Base of the classifiers: everything but the head."""
 
     taxonomy: Taxonomy | None = field(default=None, kw_only=False)
-    backbone: str | None = "resnet50"
+    backbone: str | torch.nn.Module | None = "resnet50"
     weights: str | os.PathLike[str] | None = "pretrained"
     finetune: str = "full"
     image_size: int | tuple[int, int] | None = None
@@ -83,7 +83,7 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "taxonomy": [Taxonomy, None],
-        "backbone": [str, None],
+        "backbone": [str, torch.nn.Module, None],
         "weights": [str, os.PathLike, None],
         "finetune": [StrOptions({"full", "head"})],
         "image_size": [Interval(Integral, 1, None, closed="left"), tuple, None],

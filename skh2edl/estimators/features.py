@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from ..images import image_source, make_transform
 from ..training.backbones import create_backbone
@@ -26,8 +27,9 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     Parameters
     ----------
-    backbone : str, default="resnet50"
-        Any model of timm.
+    backbone : str or nn.Module, default="resnet50"
+        Any model of timm, also by "hf-hub:" or "local-dir:" and its place; or a module, see
+        :class:`ImageBackbone`.
     weights : "pretrained", path or None, default="pretrained"
         timm's own weights, a local ``.safetensors`` or ``.pth`` file, or a random start.
     image_size : int or (height, width), default=None
@@ -68,7 +70,7 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "backbone": [str],
+        "backbone": [str, nn.Module],
         "weights": [str, os.PathLike, None],
         "image_size": [Interval(Integral, 1, None, closed="left"), tuple, None],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
@@ -83,7 +85,7 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     def __init__(
         self,
-        backbone: str = "resnet50",
+        backbone: str | nn.Module = "resnet50",
         *,
         weights: str | os.PathLike[str] | None = "pretrained",
         image_size: int | tuple[int, int] | None = None,
