@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..estimators.wrapping import opinion_method as opinion_method
-from ..estimators.wrapping import read_opinion as opinion_of  # noqa: F401  for the wrappers here
+from ..estimators.wrapping import read_opinion
 from ..opinions.hyper_opinion import HyperOpinion
+
+opinion_of = read_opinion
 
 
 def check_opinion(opinion: Any) -> HyperOpinion:

@@ -178,8 +178,9 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         Parameters
         ----------
         X : images or array-like of shape (n_samples, n_features)
-            With a backbone: file paths, a uint8 array (n, H, W, 3) or (n, H, W), or a list of PIL
-            images or such arrays. Without: features.
+            With a backbone: file paths, a uint8 array (n, H, W, 3) or (n, H, W), a list of PIL
+            images or such arrays, or what else :func:`skh2edl.images.image_source` reads.
+            Without: features.
         y : array-like of shape (n_samples,)
             Labels: leaves or ancestors; the root's label means "unlabelled".
         sample_weight : array-like of shape (n_samples,), default=None

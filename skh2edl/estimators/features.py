@@ -116,7 +116,8 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         Parameters
         ----------
         X : images
-            File paths, a uint8 array (n, H, W, 3) or (n, H, W), or a list of PIL images or arrays.
+            File paths, a uint8 array (n, H, W, 3) or (n, H, W), a list of PIL images or arrays, or
+            what else :func:`skh2edl.images.image_source` reads.
         y : ignored
             For Pipeline.
 

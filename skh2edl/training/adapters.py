@@ -82,7 +82,7 @@ class ImageBackbone(nn.Module):
         self.output = output
         self.pool = pool
         size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
-        self.data_config = {
+        self.data_config: dict[str, Any] = {
             "input_size": (3, *size),
             "interpolation": "bicubic",
             "mean": tuple(mean),
