@@ -27,10 +27,11 @@ myst_enable_extensions = ["deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 
-def skip_scikit_learn(app, what, name, member, skip, options):
-    """Leave out what scikit-learn adds: its docstrings link to its own glossary."""
-    return True if (getattr(member, "__module__", "") or "").startswith("sklearn.") else None
+def skip_inherited(app, what, name, member, skip, options):
+    """Leave out what scikit-learn and torch add: their docstrings link to their own pages."""
+    module = getattr(member, "__module__", "") or ""
+    return True if module.startswith(("sklearn.", "torch.")) else None
 
 
 def setup(app):
-    app.connect("autodoc-skip-member", skip_scikit_learn)
+    app.connect("autodoc-skip-member", skip_inherited)

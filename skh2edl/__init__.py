@@ -16,6 +16,7 @@ _EXPORTS = {
     "CandidateClassifier": "estimators.candidates",
     "ConformalTreeClassifier": "decisions",
     "DAEDLClassifier": "estimators.dirichlet_baselines",
+    "DecodingClassifier": "estimators.decoding",
     "FEDLClassifier": "estimators.dirichlet_baselines",
     "FlatCEClassifier": "estimators.baselines",
     "FlatEDLClassifier": "estimators.evidential_baselines",
@@ -27,6 +28,7 @@ _EXPORTS = {
     "HyperOpinion": "opinions.hyper_opinion",
     "Hardware": "training.recipe",
     "IEDLClassifier": "estimators.evidential_baselines",
+    "ImageBackbone": "training.adapters",
     "ImageFeatureExtractor": "estimators.features",
     "MinimumCostClassifier": "decisions",
     "NoveltyDetector": "decisions",
@@ -36,6 +38,8 @@ _EXPORTS = {
     "SoftLabelClassifier": "estimators.baselines",
     "Taxonomy": "taxonomy.taxonomy",
     "TreeEnsembleClassifier": "estimators.ensembles",
+    "TreeView": "estimators.views",
+    "cross_val_predict": "estimators.cross_validation",
     "fuse_subjects": "decisions",
     "load_model": "estimators.model_files",
     "rank_for_annotation": "decisions",
@@ -56,6 +60,8 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .estimators.baselines import SoftLabelClassifier as SoftLabelClassifier
     from .estimators.calibration import CalibratedTreeClassifier as CalibratedTreeClassifier
     from .estimators.candidates import CandidateClassifier as CandidateClassifier
+    from .estimators.cross_validation import cross_val_predict as cross_val_predict
+    from .estimators.decoding import DecodingClassifier as DecodingClassifier
     from .estimators.dirichlet_baselines import DAEDLClassifier as DAEDLClassifier
     from .estimators.dirichlet_baselines import FEDLClassifier as FEDLClassifier
     from .estimators.ensembles import TreeEnsembleClassifier as TreeEnsembleClassifier
@@ -67,8 +73,10 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .estimators.features import ImageFeatureExtractor as ImageFeatureExtractor
     from .estimators.h2edl import H2EDLClassifier as H2EDLClassifier
     from .estimators.model_files import load_model as load_model
+    from .estimators.views import TreeView as TreeView
     from .opinions.hyper_opinion import HyperOpinion as HyperOpinion
     from .taxonomy.taxonomy import Taxonomy as Taxonomy
+    from .training.adapters import ImageBackbone as ImageBackbone
     from .training.recipe import Hardware as Hardware
     from .training.recipe import Recipe as Recipe
 

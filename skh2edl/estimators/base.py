@@ -18,11 +18,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ..heads.base import TreeHead
-from ..images import image_source, make_transform
+from ..images import holds_images, image_source, make_transform
 from ..taxonomy.taxonomy import Taxonomy
 from ..training.backbones import Backbone, create_backbone
 from ..training.checkpoints import PARAMETERS_THAT_MAY_DIFFER, CheckpointFile
-from ..training.devices import on_device
+from ..training.devices import find_device, on_device
 from ..training.feature_cache import frozen_features
 from ..training.loop import HeldOut, Plan, identity_of_run, train
 from ..training.network import Network
@@ -54,6 +54,7 @@ from ..utils.sklearn_tools import (
     with_callbacks,
 )
 from ..utils.validation import check_groups
+from .decoding import refuse_encoded
 from .leaf_search import LeafSearch
 from .model_files import save_model
 from .onnx import export_onnx
@@ -71,7 +72,7 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
     """Base of the classifiers: everything but the head."""
 
     taxonomy: Taxonomy | None = field(default=None, kw_only=False)
-    backbone: str | None = "resnet50"
+    backbone: str | torch.nn.Module | None = "resnet50"
     weights: str | os.PathLike[str] | None = "pretrained"
     finetune: str = "full"
     image_size: int | tuple[int, int] | None = None
@@ -96,7 +97,7 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "taxonomy": [Taxonomy, None],
-        "backbone": [str, None],
+        "backbone": [str, torch.nn.Module, None],
         "weights": [str, os.PathLike, None],
         "finetune": [StrOptions({"full", "head"})],
         "image_size": [Interval(Integral, 1, None, closed="left"), tuple, None],
@@ -191,8 +192,9 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         Parameters
         ----------
         X : images or array-like of shape (n_samples, n_features)
-            With a backbone: file paths, a uint8 array (n, H, W, 3) or (n, H, W), or a list of PIL
-            images or such arrays. Without: features.
+            With a backbone: file paths, a uint8 array (n, H, W, 3) or (n, H, W), a list of PIL
+            images or such arrays, or what else :func:`skh2edl.images.image_source` reads.
+            Without: features.
         y : array-like of shape (n_samples,)
             Labels: leaves or ancestors; the root's label means "unlabelled".
         sample_weight : array-like of shape (n_samples,), default=None
@@ -263,6 +265,8 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         groups = None if groups is None else check_groups(column_or_1d(groups), len(samples))[1]
         known = getattr(self, "taxonomy_", None) if previous is not None or one_epoch else None
         taxonomy = resolve_taxonomy(self.taxonomy, labels, known)
+        if self.taxonomy is not None:
+            refuse_encoded(labels, taxonomy)
         data = self._training_set(samples, usable, taxonomy, labels, sample_weight)
         by_epochs = one_epoch or self._trains_by_epochs(taxonomy, samples)
         held_out = None
@@ -393,6 +397,12 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
     ) -> tuple[Samples, npt.NDArray[np.bool_]]:
         """Return the samples, as features where the backbone is frozen, and which are usable."""
         if backbone is None:
+            if holds_images(X):
+                raise TypeError(
+                    "X holds images or their paths, and with backbone=None it must be a 2-D array "
+                    "of features. Name a backbone, such as 'resnet50', or compute features with "
+                    "ImageFeatureExtractor."
+                )
             dtypes = [np.float64, np.float32]
             features = validate_data(self, X, dtype=dtypes, reset=reset, ensure_min_samples=1)
             if reset:
@@ -486,15 +496,13 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
 
     # Predict -------------------------------------------------------------------------------------
 
-    def _device(self) -> torch.device:
-        if self._hardware().accelerator == "cpu" or not torch.cuda.is_available():
-            return torch.device("cpu")
-        return torch.device("cuda")
+    def _device(self, dtype: torch.dtype = torch.float32) -> torch.device:
+        return find_device(self._hardware().accelerator, dtype)
 
     def _read(self, X: Any, output: Output) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return what a method of the head says of every sample, and which were readable."""
         check_is_fitted(self, "network_")
-        device = self._device()
+        device = self._device(self.network_.feature_mean.dtype)
         network = on_device(self.network_, device)
         samples, usable = self._read_X(X, network.backbone, reset=False)
         values = samples.read(network, output, device)
@@ -509,6 +517,22 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         log_leaves, readable = self._read(X, "leaf_log_probability")
         log_leaves[~readable] = np.log(self._unknown_leaf_probability())
         return log_leaves
+
+    def decision_function(self, X: Any) -> npt.NDArray[Any]:
+        """Return the log-probability of each leaf, or the log-odds if there are two leaves.
+
+        Parameters
+        ----------
+        X : images or array-like
+            As in :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples, n_leaves), or (n_samples,) for two leaves
+            Columns in the order of `classes_`; above 0 means ``classes_[1]`` of two.
+        """
+        log_proba = self.predict_log_proba(X)
+        return log_proba[:, 1] - log_proba[:, 0] if log_proba.shape[1] == 2 else log_proba
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted classifier to one ``.safetensors`` file; see :func:`load_model`.

@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Self
 import joblib
 import numpy as np
 import numpy.typing as npt
-import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from ..images import image_source, make_transform
 from ..training.backbones import create_backbone
+from ..training.devices import ACCELERATORS, find_device
 from ..training.feature_cache import frozen_features
 from ..training.recipe import resolve_precision
 from ..training.samples import ImageSamples
@@ -26,8 +27,9 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     Parameters
     ----------
-    backbone : str, default="resnet50"
-        Any model of timm.
+    backbone : str or nn.Module, default="resnet50"
+        Any model of timm, also by "hf-hub:" or "local-dir:" and its place; or a module, see
+        :class:`ImageBackbone`.
     weights : "pretrained", path or None, default="pretrained"
         timm's own weights, a local ``.safetensors`` or ``.pth`` file, or a random start.
     image_size : int or (height, width), default=None
@@ -41,8 +43,8 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         Where to keep features, image by image; None keeps nothing.
     n_workers : int, default=None
         Processes that decode; None chooses.
-    device : str, default="auto"
-        Where to compute: "auto" is the GPU if there is one.
+    accelerator : {"auto", "cpu", "gpu", "cuda", "mps"}, default="auto"
+        Where to compute, as in :class:`Hardware`.
     precision : {"auto", "32-true", "bf16-mixed", "16-mixed"}, default="auto"
         Arithmetic; "auto" is bfloat16 where the device computes in it.
     random_state : int, default=0
@@ -68,14 +70,14 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "backbone": [str],
+        "backbone": [str, nn.Module],
         "weights": [str, os.PathLike, None],
         "image_size": [Interval(Integral, 1, None, closed="left"), tuple, None],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "on_bad_image": [StrOptions({"error", "skip"})],
         "memory": [str, joblib.Memory, None],
         "n_workers": [Interval(Integral, 0, None, closed="left"), None],
-        "device": [str],
+        "accelerator": [StrOptions(set(ACCELERATORS))],
         "precision": [StrOptions({"auto", "32-true", "bf16-mixed", "16-mixed"})],
         "random_state": [Interval(Integral, 0, None, closed="left")],
         "verbose": ["verbose"],
@@ -83,7 +85,7 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     def __init__(
         self,
-        backbone: str = "resnet50",
+        backbone: str | nn.Module = "resnet50",
         *,
         weights: str | os.PathLike[str] | None = "pretrained",
         image_size: int | tuple[int, int] | None = None,
@@ -91,7 +93,7 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         on_bad_image: str = "error",
         memory: str | joblib.Memory | None = None,
         n_workers: int | None = None,
-        device: str = "auto",
+        accelerator: str = "auto",
         precision: str = "auto",
         random_state: int = 0,
         verbose: int = 0,
@@ -103,7 +105,7 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self.on_bad_image = on_bad_image
         self.memory = memory
         self.n_workers = n_workers
-        self.device = device
+        self.accelerator = accelerator
         self.precision = precision
         self.random_state = random_state
         self.verbose = verbose
@@ -114,7 +116,8 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         Parameters
         ----------
         X : images
-            File paths, a uint8 array (n, H, W, 3) or (n, H, W), or a list of PIL images or arrays.
+            File paths, a uint8 array (n, H, W, 3) or (n, H, W), a list of PIL images or arrays, or
+            what else :func:`skh2edl.images.image_source` reads.
         y : ignored
             For Pipeline.
 
@@ -153,14 +156,11 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             n_workers=self.n_workers,
             on_bad_image=self.on_bad_image,
         )
-        device = self.device
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
         return frozen_features(
             self.backbone_,
             samples,
             memory=self.memory,
-            device=device,
+            device=find_device(self.accelerator),
             precision=resolve_precision(self.precision),
             verbose=self.verbose,
         )

@@ -49,8 +49,9 @@ class H2EDLClassifier(TreeClassifier):
     ----------
     taxonomy : Taxonomy, default=None
         The tree; None makes a flat one of the labels in `y`.
-    backbone : str, default="resnet50"
-        Any model of timm. None: X is a 2-D array of features.
+    backbone : str, nn.Module or None, default="resnet50"
+        Any model of timm, also by "hf-hub:" or "local-dir:" and its place; or a module, see
+        :class:`ImageBackbone`. None: X is a 2-D array of features.
     weights : "pretrained", path or None, default="pretrained"
         timm's own weights (downloaded), a local ``.safetensors`` or ``.pth`` file, or a random
         start.

@@ -98,6 +98,9 @@ def save_model(
     names = getattr(estimator, "feature_names_in_", None)
     # Parameters set after the fit do not belong to what was learnt.
     as_fitted = estimator.get_params(deep=False) | estimator._fitted_with
+    if network.backbone is not None:
+        network.backbone.check_rebuildable()
+        as_fitted["backbone"] = network.backbone.name
     parameters = {
         name: _plain(value)
         for name, value in as_fitted.items()

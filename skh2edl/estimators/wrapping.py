@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.validation import has_fit_parameter
@@ -24,6 +25,65 @@ from .targets import resolve_taxonomy
 
 # Added to every probability before its logarithm, as scikit-learn's own temperature scaling does.
 _LEAST = 1e-12
+
+
+def look_inside(estimator: Any) -> tuple[Any, list[Pipeline]]:
+    """Return the classifier inside pipelines, searches and FrozenEstimator, and what comes before.
+
+    These forward only scikit-learn's own methods, so whatever else a classifier can do is asked
+    of it directly.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted or not.
+
+    Returns
+    -------
+    classifier : estimator
+        What is neither a pipeline, a search nor frozen.
+    before : list of Pipeline
+        The steps before it, in the order in which they transform X.
+
+    Examples
+    --------
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> classifier, before = look_inside(make_pipeline(StandardScaler(), GaussianNB()))
+    >>> classifier, len(before)
+    (GaussianNB(), 1)
+    """
+    before = []
+    while True:
+        if isinstance(estimator, FrozenEstimator):
+            estimator = estimator.estimator
+        elif hasattr(estimator, "refit") and hasattr(estimator, "estimator"):  # a search
+            estimator = getattr(estimator, "best_estimator_", estimator.estimator)
+        elif isinstance(estimator, Pipeline):
+            if len(estimator.steps) > 1:
+                before.append(estimator[:-1])
+            estimator = estimator.steps[-1][1]
+        else:
+            return estimator, before
+
+
+def transformed(X: Any, before: list[Pipeline]) -> Any:
+    """Return what the classifier that :func:`look_inside` found reads."""
+    for steps in before:
+        X = steps.transform(X)
+    return X
+
+
+def _refuse_hiclass(classifier: Any) -> None:
+    """Refuse what has a predict_proba that is not the probability of the leaves."""
+    if type(classifier).__module__.split(".")[0] == "hiclass":
+        raise TypeError(
+            f"{type(classifier).__name__} of hiclass gives no probabilities of leaves: below the "
+            "first level its predict_proba follows the predicted path only, and its classes_ are "
+            "lists of levels. Use HierCEClassifier(taxonomy, backbone=None), which has one softmax "
+            "for each parent node, or a flat classifier of scikit-learn with taxonomy=."
+        )
 
 
 def find_taxonomy(fitted: Any, given: Taxonomy | None = None) -> Taxonomy:
@@ -42,14 +102,12 @@ def find_taxonomy(fitted: Any, given: Taxonomy | None = None) -> Taxonomy:
     >>> find_taxonomy(GaussianNB().fit([[0], [1]], ["cat", "dog"])).leaves
     ('cat', 'dog')
     """
+    inside, _ = look_inside(fitted)
+    _refuse_hiclass(inside)
     if given is not None:
         return given
-    inside = fitted
-    while inside is not None:
-        if hasattr(inside, "taxonomy_"):
-            return inside.taxonomy_
-        steps = getattr(inside, "steps", None)
-        inside = steps[-1][1] if steps else getattr(inside, "best_estimator_", None)
+    if hasattr(inside, "taxonomy_"):
+        return inside.taxonomy_
     return resolve_taxonomy(None, np.asarray(fitted.classes_))
 
 
@@ -66,10 +124,10 @@ def leaf_log_probability(fitted: Any, X: Any, taxonomy: Taxonomy) -> npt.NDArray
         The tree. A leaf that the classifier does not know has the least probability; that of an
         ancestor among its classes goes to the leaves below in equal parts.
     """
-    classes = np.asarray(fitted.classes_)
-    if hasattr(fitted, "taxonomy_") and np.array_equal(classes, taxonomy.sorted_leaf_labels):
+    classes, (inside, before) = np.asarray(fitted.classes_), look_inside(fitted)
+    if hasattr(inside, "taxonomy_") and np.array_equal(classes, taxonomy.sorted_leaf_labels):
         # Its own logarithms are right where probabilities are too small for a float.
-        known = np.asarray(fitted.predict_log_proba(X), dtype=np.float64)
+        known = np.asarray(inside.predict_log_proba(transformed(X, before)), dtype=np.float64)
         if np.isnan(known).any():
             row = int(np.isnan(known).any(axis=1).argmax())
             raise ValueError(
@@ -83,19 +141,40 @@ def leaf_log_probability(fitted: Any, X: Any, taxonomy: Taxonomy) -> npt.NDArray
     return np.asarray(np.log(proba + _LEAST))
 
 
+def opinion_method(estimator: Any) -> Callable[[Any], HyperOpinion] | None:
+    """Return the method that gives an estimator's hyper-opinions, or None.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted or not; a pipeline or a search is asked for what is inside.
+    """
+    inside, before = look_inside(estimator)
+    if not hasattr(inside, "predict_hyper_opinion"):
+        return None
+    method: Callable[[Any], HyperOpinion] = inside.predict_hyper_opinion
+    return (lambda X: method(transformed(X, before))) if before else method
+
+
 def read_opinion(fitted: Any, X: Any, taxonomy: Taxonomy) -> HyperOpinion:
     """Return the hyper-opinion of an evidential classifier, which must be on the taxonomy.
 
     Parameters
     ----------
     fitted : classifier
-        With `predict_hyper_opinion`.
+        With `predict_hyper_opinion`, or a pipeline or search with such a classifier inside.
     X : what it reads
         The samples.
     taxonomy : Taxonomy
         The tree.
     """
-    opinion: HyperOpinion = fitted.predict_hyper_opinion(X)
+    method = opinion_method(fitted)
+    if method is None:
+        raise AttributeError(
+            f"{type(fitted).__name__} has no predict_hyper_opinion. Wrap an evidential "
+            "estimator, such as H2EDLClassifier."
+        )
+    opinion = method(X)
     if opinion.taxonomy != taxonomy:
         raise ValueError(
             f"The opinions of {type(fitted).__name__} are on another taxonomy "
@@ -124,6 +203,7 @@ def fit_arguments(
         scikit-learn's CalibratedClassifierCV does. Otherwise that is an error.
     """
     estimator = wrapper.estimator
+    _refuse_hiclass(look_inside(estimator)[0])
     given = {"sample_weight": sample_weight, "groups": groups}
     given = {name: value for name, value in given.items() if value is not None}
     if isinstance(estimator, FrozenEstimator):
@@ -169,7 +249,7 @@ def fit_on(estimator: Any, X: Any, y: Any, arguments: Mapping[str, Any], rows: A
 
 def has_opinions(estimator: Any) -> bool:
     """Tell whether an estimator, fitted or not, is evidential on a tree."""
-    return hasattr(estimator, "predict_hyper_opinion")
+    return opinion_method(estimator) is not None
 
 
 class TreeWrapper(MetaEstimatorMixin, TreeAnswers, ClassifierMixin, BaseEstimator):

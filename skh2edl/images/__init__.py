@@ -6,6 +6,7 @@ brings it to the size of the backbone, an `ImageLoader` stacks it into a batch. 
 """
 
 from .decoding import FORMATS, MAX_PIXELS
+from .inputs import as_images, holds_images, image_source
 from .loading import (
     EpochSampler,
     ImageBatch,
@@ -14,7 +15,7 @@ from .loading import (
     default_n_workers,
     make_loader,
 )
-from .sources import BadImageError, ImageSource, image_source
+from .sources import BadImageError, ImageSource
 from .transforms import AUGMENTATIONS, ImageTransform, make_transform
 
 __all__ = [
@@ -28,7 +29,9 @@ __all__ = [
     "ImageLoader",
     "ImageSource",
     "ImageTransform",
+    "as_images",
     "default_n_workers",
+    "holds_images",
     "image_source",
     "make_loader",
     "make_transform",

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from ..utils.processes import unguarded_script, warn_once
 from ..utils.randomness import isolated_rng, sample_seed
 from .sources import ArraySource, BadImageError, ImageSource, ItemSource, bad_image
 from .transforms import ImageTransform
@@ -168,7 +169,9 @@ class ImageLoader(DataLoader):
             raise RuntimeError(
                 f"A process that reads images ended ({str(error).splitlines()[0].rstrip('.')}). "
                 "Most often memory ran out: lower n_workers or batch_size; n_workers=0 reads in "
-                "the process itself. A checkpoint of the epoch before, if there is one, is intact."
+                "the process itself. If new processes are spawned, a script must do its work under "
+                "'if __name__ == \"__main__\":'. A checkpoint of the epoch before, if there is "
+                "one, is intact."
             ) from error
 
     def __iter__(self) -> Iterator[ImageBatch]:  # type: ignore[override]
@@ -251,7 +254,8 @@ def make_loader(
     epoch : int, default=0
         Epoch of the first pass; `loader.set_epoch` chooses that of the next.
     n_workers : int, default=None
-        Processes that decode. None lets `default_n_workers` choose.
+        Processes that decode. None lets `default_n_workers` choose. A script without a guard reads
+        in its own process where new ones are spawned.
     on_bad_image : {"error", "skip"}, default="error"
         "skip" leaves bad images out of the batches, notes them in `loader.bad`, and warns once at
         the end of a pass. A row for every image is theirs to fill who read `batch.positions`.
@@ -280,6 +284,9 @@ def make_loader(
         raise ValueError(f"on_bad_image must be 'error' or 'skip', got {on_bad_image!r}.")
     if n_workers is None:
         n_workers = default_n_workers(source, batch_size)
+    if n_workers and (reason := unguarded_script()):
+        warn_once(f"{reason}, so images are read in this process. Add it to read in parallel.")
+        n_workers = 0
     if n_workers and isinstance(source, ItemSource):
         source.preload()
     sampler = EpochSampler(

@@ -1,7 +1,8 @@
-"""Every accepted kind of image input behind one class."""
+"""Images of every accepted kind behind one class; `inputs.py` chooses the kind."""
 
 import contextlib
 import hashlib
+import io
 import os
 import struct
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from .decoding import (
     MAX_PIXELS,
     ORIENTATION_TAG,
     check_pixels,
+    decode,
     decode_file,
     known_formats,
     quiet,
@@ -21,12 +23,7 @@ from .decoding import (
     upright,
 )
 
-ACCEPTED_INPUT = (
-    "X must hold images: file paths (list, array, pandas Series), a uint8 array of shape "
-    "(n, H, W, 3) or (n, H, W), or a list of PIL images or of uint8 arrays (H, W, 3) or (H, W)"
-)
-
-_NO_CROP = (0, 0, 0, 0)
+NO_CROP = (0, 0, 0, 0)
 
 
 class BadImageError(ValueError):
@@ -53,7 +50,7 @@ class ImageSource:
     """Images of one kind behind one door; a subset shares the data of the whole.
 
     Use `image_source` to make one. ``source[rows]`` takes what a NumPy axis takes (integers,
-    slice, mask) and copies no pixel.
+    slice, mask) and copies no pixel, so a search or a splitter reads no image before it is needed.
     """
 
     in_memory = True
@@ -64,6 +61,11 @@ class ImageSource:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    @property
+    def shape(self) -> tuple[int]:
+        """The number of images; scikit-learn's splitters index what has a shape as a whole."""
+        return (len(self._rows),)
 
     def __getitem__(self, rows: Any) -> "ImageSource":
         subset = object.__new__(type(self))
@@ -119,7 +121,7 @@ class PathSource(ImageSource):
     in_memory = False
 
     def __init__(
-        self, paths: Sequence[str], max_pixels: int, crop: tuple[int, int, int, int] = _NO_CROP
+        self, paths: Sequence[str], max_pixels: int, crop: tuple[int, int, int, int] = NO_CROP
     ) -> None:
         super().__init__(len(paths), max_pixels)
         self._crop = crop
@@ -158,7 +160,7 @@ class PathSource(ImageSource):
 
 
 class ArraySource(ImageSource):
-    """One uint8 array."""
+    """One uint8 array: grey, (n, H, W), or with 1, 3 or 4 channels at the end."""
 
     is_prepared = False
 
@@ -174,12 +176,16 @@ class ArraySource(ImageSource):
     def stack(self, positions: Sequence[int]) -> np.ndarray:
         """Give several images at once, (n, H, W, 3)."""
         images = self._data[self._rows[list(positions)]]
-        return images if images.ndim == 4 else np.repeat(images[..., None], 3, axis=3)
+        if images.ndim == 3:
+            images = images[..., None]
+        if images.shape[3] == 4:
+            return np.stack([np.asarray(from_array(image)) for image in images])
+        return images if images.shape[3] == 3 else np.repeat(images, 3, axis=3)
 
     def _read(self, row: int, min_side: int | None) -> Image.Image:
         image = self._data[row]
         check_pixels((image.shape[1], image.shape[0]), self.max_pixels)
-        return Image.fromarray(image).convert("RGB")
+        return from_array(image)
 
     def _identity(self, row: int) -> bytes:
         return _array_identity(self._data[row])
@@ -195,14 +201,28 @@ class PreparedSource(ArraySource):
 
 
 class ItemSource(ImageSource):
-    """Separate images in memory: Pillow images and uint8 arrays."""
+    """Separate images: Pillow images, uint8 arrays, contents of files, or a data set of these.
 
-    def __init__(self, items: Sequence[Any], max_pixels: int) -> None:
+    Parameters
+    ----------
+    items : sequence
+        Anything with a length that is indexed by integers. An item that is a tuple, as data sets
+        of torch give, begins with the image.
+    max_pixels : int
+        Largest image.
+    in_memory : bool
+        Whether an item costs nothing to get.
+    """
+
+    def __init__(self, items: Sequence[Any], max_pixels: int, in_memory: bool = True) -> None:
         super().__init__(len(items), max_pixels)
         self._items = items
+        self.in_memory = in_memory
 
     def preload(self) -> None:
         """Decode what Pillow left in open files: forked workers would share one file offset."""
+        if not isinstance(self._items, list):
+            return  # a data set opens its files when it is asked
         for row in np.unique(self._rows):
             item = self._items[row]
             if isinstance(item, Image.Image):
@@ -210,18 +230,36 @@ class ItemSource(ImageSource):
                     check_pixels(item.size, self.max_pixels)
                     item.load()
 
-    def _read(self, row: int, min_side: int | None) -> Image.Image:
+    def _item(self, row: int) -> Any:
         item = self._items[row]
+        item = item[0] if isinstance(item, tuple) else item
+        if problem := refusal(item):
+            raise TypeError(f"it is {problem}")
+        return item
+
+    def _read(self, row: int, min_side: int | None) -> Image.Image:
+        item = self._item(row)
         if isinstance(item, np.ndarray):
-            item = Image.fromarray(item)
-        check_pixels(item.size, self.max_pixels)
-        return to_rgb(upright(item))
+            check_pixels((item.shape[1], item.shape[0]), self.max_pixels)
+            return from_array(item)
+        if isinstance(item, Image.Image):
+            check_pixels(item.size, self.max_pixels)
+            return to_rgb(upright(item))
+        path, content = _file(item)
+        if content is None:
+            return decode_file(os.fspath(path), min_side, self.max_pixels)
+        if not len(content):
+            raise ValueError("its content is empty")
+        return decode(io.BytesIO(content), min_side, self.max_pixels)
 
     def _identity(self, row: int) -> bytes:
-        item = self._items[row]
-        if isinstance(item, np.ndarray):
-            return _array_identity(item)
         try:
+            item = self._item(row)
+            if isinstance(item, np.ndarray):
+                return _array_identity(item)
+            if not isinstance(item, Image.Image):
+                path, content = _file(item)
+                return os.fsencode(path) if content is None else bytes(content)
             check_pixels(item.size, self.max_pixels)
             orientation = str(item.getexif().get(ORIENTATION_TAG, 1)).encode()
             return f"{item.mode} {item.size} ".encode() + orientation + item.tobytes()
@@ -229,72 +267,44 @@ class ItemSource(ImageSource):
             return b"damaged"
 
 
+def refusal(item: Any) -> str | None:
+    """Describe what one item of X is, if it is no image."""
+    if isinstance(item, (Image.Image, str, os.PathLike, bytes, bytearray, memoryview)):
+        return None
+    if isinstance(item, dict):
+        if any(item.get(key) is not None for key in ("bytes", "path")):
+            return None
+        return f"a dict with the keys {list(item)[:5]}; give one column, such as X['image']"
+    if isinstance(item, np.ndarray):
+        shape, is_right = item.shape, item.dtype == np.uint8 and 0 not in item.shape
+        if is_right and (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))):
+            return None
+        return f"an array of {item.dtype} of shape {shape}"
+    if type(item).__module__.split(".")[0] == "torch":
+        return (
+            "a tensor, which does not say where its colours are; leave out the transform that "
+            "makes tensors (the backbone's own is applied), or give as_images(tensor, layout)"
+        )
+    if item is None or item is np.nan or type(item).__name__ in ("NAType", "NaTType"):
+        return f"missing ({item}); drop the samples without an image"
+    if isinstance(item, float) and item != item:
+        return "missing (nan); drop the samples without an image"
+    if isinstance(item, tuple):
+        return "a tuple, as a data set of torch gives; wrap the data set, image_source(dataset)"
+    return type(item).__name__
+
+
+def from_array(image: np.ndarray) -> Image.Image:
+    """Make an RGB image of uint8 pixels: grey, or with 1, 3 or 4 channels at the end."""
+    return to_rgb(Image.fromarray(image[..., 0] if image.shape[2:] == (1,) else image))
+
+
+def _file(item: Any) -> tuple[Any, Any]:
+    """Return the path and the content of a file, of which one may be missing."""
+    if isinstance(item, dict):  # as Hugging Face's data sets store images
+        return item.get("path"), item.get("bytes")
+    return (item, None) if isinstance(item, (str, os.PathLike)) else (None, item)
+
+
 def _array_identity(image: np.ndarray) -> bytes:
     return str(image.shape).encode() + np.ascontiguousarray(image).tobytes()
-
-
-def image_source(
-    X: Any, *, max_pixels: int = MAX_PIXELS, crop: tuple[int, int, int, int] = _NO_CROP
-) -> ImageSource:
-    """Accept every kind of image input.
-
-    Parameters
-    ----------
-    X : list, ndarray, Series or ImageSource
-        File paths, a uint8 array (n, H, W, 3) or (n, H, W), or a list of PIL images or uint8
-        arrays of any sizes. Files may be JPEG, PNG, WebP, TIFF, BMP, GIF, PPM, JPEG 2000 or AVIF.
-    max_pixels : int, default=178_956_970
-        An image that declares more pixels is bad. Pillow sets a limit of its own, equal to the
-        default.
-    crop : tuple of int, default=(0, 0, 0, 0)
-        Pixels to cut off each file's image at the left, top, right and bottom, such as a banner.
-
-    Returns
-    -------
-    source : ImageSource
-
-    Notes
-    -----
-    Images are turned as their EXIF orientation says. Grey, palette and CMYK images become RGB
-    (without colour management), transparency is laid on white, 16-bit pixels are scaled by
-    255/65535, float pixels count as 0 to 1 where all fit, else as 0 to 255. Of an animation, the
-    first frame is used.
-
-    Examples
-    --------
-    >>> source = image_source(np.zeros((4, 8, 8, 3), dtype=np.uint8))
-    >>> len(source), len(source[1:]), source[1:].describe(0)
-    (4, 3, 'X[1]')
-    """
-    if isinstance(X, ImageSource):
-        return X
-    if hasattr(X, "to_numpy") and getattr(X, "ndim", len(getattr(X, "shape", ()))) == 1:
-        X = X.to_numpy()
-    if isinstance(X, np.ndarray) and X.dtype.kind not in "OUT":
-        if X.dtype != np.uint8:
-            raise TypeError(f"{ACCEPTED_INPUT}. Got an array of {X.dtype}: scale and cast it.")
-        if not (X.ndim == 3 or (X.ndim == 4 and X.shape[3] == 3)) or 0 in X.shape[1:]:
-            raise TypeError(f"{ACCEPTED_INPUT}. Got an array of shape {X.shape}.")
-        return ArraySource(X, max_pixels)
-    if isinstance(X, np.ndarray) and X.ndim != 1:
-        raise TypeError(f"{ACCEPTED_INPUT}. Got an array of {X.dtype} of shape {X.shape}.")
-    if not isinstance(X, (list, tuple, np.ndarray)):
-        raise TypeError(f"{ACCEPTED_INPUT}. Got {type(X).__name__}.")
-    is_path = [isinstance(item, (str, os.PathLike)) for item in X]
-    if all(is_path):
-        return PathSource([os.fspath(item) for item in X], max_pixels, crop)
-    for index, item in enumerate(X):
-        if is_path[index]:
-            raise TypeError(f"{ACCEPTED_INPUT}. Paths and images are mixed: X[{index}] is a path.")
-        if not (isinstance(item, Image.Image) or _is_image_array(item)):
-            what = type(item).__name__
-            if isinstance(item, np.ndarray):
-                what = f"an array of {item.dtype} of shape {item.shape}"
-            raise TypeError(f"{ACCEPTED_INPUT}. X[{index}] is {what}.")
-    return ItemSource(list(X), max_pixels)
-
-
-def _is_image_array(item: Any) -> bool:
-    if not isinstance(item, np.ndarray) or item.dtype != np.uint8 or 0 in item.shape:
-        return False
-    return item.ndim == 2 or (item.ndim == 3 and item.shape[2] == 3)

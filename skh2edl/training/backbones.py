@@ -1,10 +1,9 @@
-"""Backbones through timm: by name, with weights, frozen or not, and their parameter groups."""
+"""Backbones: timm's by name, any module of torch; frozen or not; their parameter groups."""
 
+import copy
 import difflib
 import os
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,17 +11,16 @@ import torch
 from torch import nn
 
 from ..images import ImageLoader
+from ..utils.hashing import hash_values
 from ..utils.randomness import isolated_rng
+from .adapters import ImageBackbone, adapt, is_rebuildable, probe
 from .devices import on_device
+from .weight_files import first_line, load_weights
 
 __all__ = ["Backbone", "create_backbone", "extract_features", "parameter_groups"]
 
-SAFE_SUFFIXES = (".safetensors",)
-TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".ckpt", ".tar")
-
-# Where training scripts put the weights, in the order of preference of timm.
-_WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model", "model_state_dict", "net")
-_PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.")
+# Prefixes of names that timm looks up on Hugging Face's hub and in a local folder.
+_SOURCES = ("hf-hub:", "hf_hub:", "local-dir:")
 
 _AUTOCAST = {
     "32-true": None,
@@ -37,8 +35,9 @@ class Backbone(nn.Module):
     Parameters
     ----------
     model : nn.Module
-        A timm model with `num_classes=0`.
+        A timm model with `num_classes=0`, or an :class:`ImageBackbone`.
     name : str
+        What timm rebuilds the model from, if it can.
     data_config : mapping
         As `timm.data.resolve_model_data_config` gives it.
     n_features : int
@@ -94,6 +93,20 @@ class Backbone(nn.Module):
             self.model.eval()
         return self
 
+    def check_rebuildable(self) -> None:
+        """Refuse to be described by a name that builds no such model."""
+        if isinstance(self.model, ImageBackbone):
+            raise TypeError(
+                f"The backbone is a module of its own ({type(self.model.model).__name__}), and a "
+                "file cannot rebuild it without its code. Use joblib.dump, which needs the code "
+                "when the model is loaded, or export_onnx, which needs none."
+            )
+        if self.name.startswith(_SOURCES):
+            raise TypeError(
+                f"The backbone {self.name!r} has arguments that timm's name for its architecture "
+                "does not say, so a file cannot rebuild it. Use joblib.dump or export_onnx."
+            )
+
     def freeze(self, frozen: bool = True) -> "Backbone":
         """Keep all parameters and batch statistics as they are, or let them learn again."""
         self.frozen = frozen
@@ -102,7 +115,7 @@ class Backbone(nn.Module):
 
 
 def create_backbone(
-    name: str,
+    name: str | nn.Module,
     weights: str | os.PathLike | None = "pretrained",
     *,
     image_size: int | tuple[int, int] | None = None,
@@ -114,15 +127,17 @@ def create_backbone(
     n_features: int | None = None,
     **options: Any,
 ) -> Backbone:
-    """Create a timm model by name, without its classifier.
+    """Create a timm model by name, without its classifier, or make a backbone of a module.
 
     Parameters
     ----------
-    name : str
-        As in `timm.list_models()`, with a tag if wanted ("resnet50.a1_in1k").
+    name : str or nn.Module
+        As in `timm.list_models()`, with a tag if wanted ("resnet50.a1_in1k"); "hf-hub:" and a name
+        on Hugging Face's hub, or "local-dir:" and a folder, as in `timm.create_model`. A module is
+        copied; what is no :class:`ImageBackbone` becomes one.
     weights : "pretrained", path or None, default="pretrained"
         "pretrained" lets timm download; a `.safetensors` or `.pth` file is read without running
-        anything in it; None starts at random.
+        anything in it; None starts at random. A module keeps its own weights unless it is a path.
     image_size : int or (height, width), default=None
         None takes the size the weights were trained for.
     crop_pct : float, default=None
@@ -152,6 +167,8 @@ def create_backbone(
     torch.Size([2, 96])
     """
     size = None if image_size is None else _as_pair(image_size)
+    if isinstance(name, nn.Module):
+        return _from_module(name, weights, size, crop_pct, mean, std, channels_last)
     config = _pretrained_config(name)
     if size is not None and config.get("fixed_input_size"):
         options = {"img_size": size, **options}
@@ -164,7 +181,34 @@ def create_backbone(
             model = model.to(memory_format=torch.channels_last)
         if n_features is None:
             n_features = _count_features(model, name, data["input_size"])
+    if name.startswith(_SOURCES):
+        name = is_rebuildable(model, options) or name
     return Backbone(model, name, data, n_features, channels_last)
+
+
+def _from_module(
+    module: nn.Module,
+    weights: str | os.PathLike | None,
+    size: tuple[int, int] | None,
+    crop_pct: float | None,
+    mean: tuple[float, ...] | None,
+    std: tuple[float, ...] | None,
+    channels_last: bool,
+) -> Backbone:
+    """Make a backbone of a copy of a module."""
+    model = adapt(copy.deepcopy(module), size)
+    if weights is not None and weights != "pretrained":
+        load_weights(model.model, weights)
+    given = {"crop_pct": crop_pct, "mean": mean, "std": std}
+    data = model.data_config | {key: value for key, value in given.items() if value is not None}
+    # Its layers and how features are read from them: what a cache must tell apart.
+    kind = type(model.model).__name__
+    name = f"{kind}-{hash_values(repr(model))[:8]}"
+    if channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    return Backbone(
+        model, name, data, _count_features(model, kind, data["input_size"]), channels_last
+    )
 
 
 def _as_pair(image_size: int | tuple[int, int]) -> tuple[int, int]:
@@ -179,6 +223,9 @@ def _as_pair(image_size: int | tuple[int, int]) -> tuple[int, int]:
 def _pretrained_config(name: str) -> dict[str, Any]:
     import timm
 
+    if isinstance(name, str) and name.startswith(_SOURCES):
+        # Weights are not needed to know whether the size of the images is built in.
+        return dict(_build(name, False, {}).pretrained_cfg)  # type: ignore[arg-type]
     if not isinstance(name, str) or not timm.is_model(name):
         known = timm.list_models()
         near = difflib.get_close_matches(str(name).split(".")[0], known, n=5, cutoff=0.5)
@@ -201,22 +248,20 @@ def _pretrained_config(name: str) -> dict[str, Any]:
 def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     import timm
 
-    if not pretrained:
+    is_elsewhere = name.startswith(_SOURCES)
+    if not pretrained and not is_elsewhere:
         return timm.create_model(name, pretrained=False, num_classes=0, **options)
     remedy = "pass weights='path/to/file.safetensors' (or .pth), or weights=None for a random start"
-    if not timm.is_model_pretrained(name):
+    if not is_elsewhere and not timm.is_model_pretrained(name):
         raise ValueError(f"timm offers no pretrained weights for backbone={name!r}; {remedy}.")
     try:
-        return timm.create_model(name, pretrained=True, num_classes=0, **options)
+        return timm.create_model(name, pretrained=pretrained, num_classes=0, **options)
     except Exception as error:  # the hub's client raises errors of several libraries
         raise OSError(
-            f"timm could not load the pretrained weights of {name!r} "
-            f"({type(error).__name__}: {_first_line(error)}). Without a connection, {remedy}."
+            f"timm could not load {'' if is_elsewhere else 'the pretrained weights of '}{name!r} "
+            f"({type(error).__name__}: {first_line(error)}). Without a connection, "
+            f"{'name a folder, local-dir:path, or a model of timm' if is_elsewhere else remedy}."
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["no message"])[0]
 
 
 def _data_config(
@@ -240,12 +285,11 @@ def _count_features(model: nn.Module, name: str, input_size: tuple[int, int, int
     """Run one image: attributes of timm models do not always tell, nor which sizes they take."""
     training = model.training
     try:
-        with torch.inference_mode():
-            shape = model.eval()(torch.zeros(1, *input_size)).shape
-    except (AssertionError, RuntimeError, ValueError) as error:
+        shape = probe(model, input_size)
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
             f"backbone={name!r} cannot take images of {input_size[1]} x {input_size[2]} pixels "
-            f"({_first_line(error)}). Choose another image_size."
+            f"({first_line(error)}). Choose another image_size."
         ) from error
     finally:
         model.train(training)
@@ -255,143 +299,6 @@ def _count_features(model: nn.Module, name: str, input_size: tuple[int, int, int
             "needs (1, n_features). Choose a model with global pooling."
         )
     return int(shape[1])
-
-
-# ------------------------------------------------------------------------------------ weights
-
-
-def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
-    """Load a weight file into a timm model without classifier, strictly.
-
-    Wrappers such as ``{"state_dict": ...}`` and prefixes such as ``"module."`` are taken off, the
-    classifier is left out, and half precision becomes float32.
-
-    Parameters
-    ----------
-    model : nn.Module
-        A timm model with `num_classes=0`.
-    path : path
-        A `.safetensors` file, or a `.pth` file, which is read with `weights_only=True`.
-
-    Examples
-    --------
-    >>> load_weights(nn.Linear(2, 2), "missing.safetensors")
-    Traceback (most recent call last):
-    FileNotFoundError: weights='missing.safetensors' is neither "pretrained", None nor a file.
-    """
-    state = _read_state(Path(path))
-    expected = model.state_dict()
-    state = _without_classifier(state, expected, model)
-    if _differences(state, expected):
-        # Released files of some families need timm's own renaming and resizing.
-        convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
-        if convert is not None:
-            try:
-                converted = _without_classifier(dict(convert(state, model)), expected, model)
-            except (KeyError, RuntimeError, TypeError, ValueError, AttributeError):
-                converted = state
-            if not _differences(converted, expected):
-                state = converted
-    problems = _differences(state, expected)
-    if problems:
-        raise ValueError(
-            f"weights={os.fspath(path)!r} does not fit the backbone in {len(problems)} place(s), "
-            f"first {'; '.join(problems[:5])}. Choose the backbone these weights were made for."
-        )
-    broken = [key for key, value in state.items() if not torch.isfinite(value).all()]
-    if broken:
-        raise ValueError(
-            f"weights={os.fspath(path)!r} holds NaN or infinity in {len(broken)} tensor(s), "
-            f"first {broken[:5]}. Get an undamaged file."
-        )
-    model.load_state_dict({**expected, **state})
-
-
-def _read_state(path: Path) -> dict[str, torch.Tensor]:
-    shown = repr(os.fspath(path))
-    if not path.is_file():
-        raise FileNotFoundError(f'weights={shown} is neither "pretrained", None nor a file.')
-    if path.suffix in SAFE_SUFFIXES:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        try:
-            content: Any = load_file(path)
-        except SafetensorError as error:
-            raise ValueError(
-                f"weights={shown} is not a valid safetensors file ({error}). Get it again."
-            ) from error
-    elif path.suffix in TORCH_SUFFIXES:
-        try:
-            content = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # damaged archives raise nearly anything
-            raise ValueError(
-                f"weights={shown} cannot be read as plain tensors, and nothing else is unpickled "
-                f"({_first_line(error)}). Save model.state_dict() alone, best as .safetensors."
-            ) from error
-    else:
-        raise ValueError(
-            f"weights={shown} has the suffix {path.suffix!r}; "
-            f"use one of {', '.join(SAFE_SUFFIXES + TORCH_SUFFIXES)}."
-        )
-    return _unwrap(content, shown)
-
-
-def _unwrap(content: Any, shown: str) -> dict[str, torch.Tensor]:
-    for _ in range(4):  # bounded: a file can hold a mapping that contains itself
-        if isinstance(content, Mapping):
-            content = next(
-                (content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)),
-                content,
-            )
-    tensors = (
-        {key: value for key, value in content.items() if isinstance(value, torch.Tensor)}
-        if isinstance(content, Mapping)
-        else {}
-    )
-    if not tensors:
-        raise ValueError(f"weights={shown} holds no named tensors. Save model.state_dict().")
-    prefix = next((p for p in _PREFIXES if all(key.startswith(p) for key in tensors)), None)
-    while prefix is not None:
-        tensors = {key.removeprefix(prefix): value for key, value in tensors.items()}
-        prefix = next((p for p in _PREFIXES if all(key.startswith(p) for key in tensors)), None)
-    return {
-        key: value.float() if value.is_floating_point() else value for key, value in tensors.items()
-    }
-
-
-def _without_classifier(
-    state: dict[str, torch.Tensor], expected: Mapping[str, torch.Tensor], model: nn.Module
-) -> dict[str, torch.Tensor]:
-    names = getattr(model, "default_cfg", {}).get("classifier") or ()
-    names = (names,) if isinstance(names, str) else names
-    return {
-        key: value
-        for key, value in state.items()
-        if key in expected or not any(key.startswith(f"{name}.") for name in names)
-    }
-
-
-def _differences(
-    state: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]
-) -> list[str]:
-    """Describe every key that keeps `state` from being loaded."""
-    shapes = [
-        f"{key} is {tuple(state[key].shape)} in the file and {tuple(value.shape)} in the model"
-        for key, value in expected.items()
-        if key in state and state[key].shape != value.shape
-    ]
-    # A counter that no output depends on; converted files leave it out.
-    missing = [
-        f"{key} is missing in the file"
-        for key in expected
-        if key not in state and not key.endswith("num_batches_tracked")
-    ]
-    unknown = [f"{key} is unknown to the model" for key in state if key not in expected]
-    return shapes + missing + unknown
-
-
-# ----------------------------------------------------------------------------------- training
 
 
 class _WithHead:

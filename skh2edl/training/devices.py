@@ -1,4 +1,4 @@
-"""Networks on the device that computes, while their estimator keeps them on the CPU."""
+"""The device that predictions use; their estimator keeps its network on the CPU."""
 
 from __future__ import annotations
 
@@ -14,8 +14,34 @@ from torch import nn
 
 Module = TypeVar("Module", bound=nn.Module)
 
+ACCELERATORS = ("auto", "cpu", "cuda", "gpu", "mps")
+
 # Copies that are kept for the next call; an ensemble's members predict in turn.
 _MAX_COPIES = 4
+
+
+def find_device(accelerator: str = "auto", dtype: torch.dtype = torch.float32) -> torch.device:
+    """Return the device to compute on; the processor where the one asked for is absent.
+
+    A model predicts on any machine, whatever it was trained on.
+
+    Parameters
+    ----------
+    accelerator : {"auto", "cpu", "cuda", "gpu", "mps"}, default="auto"
+        As in :class:`Hardware`: "gpu" is CUDA or Apple's MPS, "auto" the best there is.
+    dtype : torch.dtype, default=torch.float32
+        Precision of the weights. MPS has no double precision, so such a network stays on the
+        processor.
+
+    Examples
+    --------
+    >>> find_device("cpu")
+    device(type='cpu')
+    """
+    if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
+        return torch.device("cuda")
+    on_mps = accelerator in ("auto", "gpu", "mps") and torch.backends.mps.is_available()
+    return torch.device("mps" if on_mps and dtype != torch.float64 else "cpu")
 
 
 class _Copy(NamedTuple):

@@ -5,16 +5,22 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from ..utils.processes import unguarded_script
 
 # How long a process waits for one that hangs; one that dies is noticed at once. It must be longer
 # than what another may do meanwhile, such as reading the data in its own run of a script.
@@ -50,7 +56,8 @@ def make_fabric(
     fabric : lightning_fabric.Fabric
         Launched.
     """
-    from lightning_fabric import Fabric
+    with _without_torchmetrics():
+        from lightning_fabric import Fabric
     from lightning_fabric.strategies.ddp import DDPStrategy
     from lightning_fabric.strategies.single_device import SingleDeviceStrategy
 
@@ -87,6 +94,22 @@ def make_fabric(
     return fabric
 
 
+@contextmanager
+def _without_torchmetrics() -> Iterator[None]:
+    """Let Fabric read the version of torchmetrics without the package, which loads transformers."""
+    name = "torchmetrics"
+    if name in sys.modules or "lightning_fabric" in sys.modules or find_spec(name) is None:
+        yield
+        return
+    stand_in: Any = ModuleType(name)
+    stand_in.__version__ = version(name)
+    sys.modules[name] = stand_in
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
 def _n_machines() -> int:
     """Read from what torchrun says how many machines take part; 1 without it."""
     everywhere = int(os.environ.get("WORLD_SIZE", 1))
@@ -119,6 +142,8 @@ def spawn(
     from torch import multiprocessing
     from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
+    if reason := unguarded_script("spawn"):
+        raise RuntimeError(f"{reason}. Add it, or train with strategy='ddp'.")
     with tempfile.TemporaryDirectory(prefix="skh2edl-") as name:
         folder = Path(name)
         try:

@@ -27,7 +27,7 @@ from .distributed import (
     naming_lost_processes,
     spawn,
 )
-from .network import Boxed, Network
+from .network import Boxed, Network, TrainingStep
 from .recipe import Hardware, Recipe, resolve_precision
 from .samples import Samples, TrainingSet
 from .selection import make_selection
@@ -268,7 +268,8 @@ class _Run:
         """Resume from the checkpoint, if there is one, and train to the end."""
         fabric, network, plan, ema = self.fabric, self.network, self.plan, self.ema
         progress = self._resume(checkpoint)
-        wrapped: Any = torch.compile(network) if plan.hardware.compile else network
+        step = TrainingStep(network)
+        wrapped: Any = torch.compile(step) if plan.hardware.compile else step
         self.module, self.optimizer = fabric.setup(cast(nn.Module, wrapped), self.optimizer)
         if ema is not None:
             ema.to(fabric.device)

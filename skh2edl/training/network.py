@@ -23,7 +23,10 @@ class Boxed:
 
 
 class Network(nn.Module):
-    """Input -> feature -> standardised feature -> head.
+    """Input -> feature -> standardised feature -> head -> log-probabilities of the leaves.
+
+    A plain module: ``network(x)`` takes what the backbone takes, uint8 pixels (n, 3, H, W) or
+    normalised floats, or else features. ``torch.export``, hooks and gradients work on it.
 
     Parameters
     ----------
@@ -40,6 +43,7 @@ class Network(nn.Module):
 
     feature_mean: Tensor
     feature_scale: Tensor
+    leaf_order: Tensor
 
     def __init__(self, backbone: Backbone | None, head: TreeHead) -> None:
         super().__init__()
@@ -48,6 +52,9 @@ class Network(nn.Module):
         n_features = head.linear.in_features
         self.register_buffer("feature_mean", torch.zeros(n_features))
         self.register_buffer("feature_scale", torch.ones(n_features))
+        # The taxonomy says it, so it is in no file.
+        order = torch.from_numpy(np.array(head.segments.taxonomy.leaf_order))
+        self.register_buffer("leaf_order", order, persistent=False)
 
     def standardize(self, mean: npt.ArrayLike, scale: npt.ArrayLike) -> None:
         """Set what is subtracted from the features, and what they are divided by."""
@@ -62,9 +69,31 @@ class Network(nn.Module):
         """Return features as the head expects them."""
         return (features.to(self.feature_mean.dtype) - self.feature_mean) / self.feature_scale
 
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return log P of each leaf, columns in the order of `classes_`: (n, n_leaves)."""
+        return self.head.leaf_log_probability(self.features(inputs))[:, self.leaf_order]
+
+    def loss(self, inputs: Tensor, targets: Targets, progress: float) -> Tensor:
+        """Return the loss of each sample; the arguments are those of :meth:`TreeHead.loss`."""
+        return self.head.loss(self.features(inputs), targets, progress)
+
+
+class TrainingStep(nn.Module):
+    """The loss of a network as a forward pass: strategies and compilers wrap only that.
+
+    Parameters
+    ----------
+    network : Network
+        The one to train.
+    """
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+
     def forward(self, inputs: Tensor, targets: Boxed, progress: float) -> Tensor:
         """Return the loss of each sample."""
-        return self.head.loss(self.features(inputs), targets.content, progress)
+        return self.network.loss(inputs, targets.content, progress)
 
 
 class FeatureLoader:

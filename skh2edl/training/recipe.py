@@ -10,6 +10,7 @@ import torch
 from sklearn.base import BaseEstimator
 
 from ..utils.sklearn_tools import Interval, StrOptions
+from .devices import ACCELERATORS
 
 
 class Recipe(BaseEstimator):
@@ -96,8 +97,9 @@ class Hardware(BaseEstimator):
 
     Parameters
     ----------
-    accelerator : str, default="auto"
-        "cpu", "gpu", "mps", or the best there is.
+    accelerator : {"auto", "cpu", "gpu", "cuda", "mps"}, default="auto"
+        "gpu" is CUDA or Apple's MPS, "auto" the best there is. Predictions use it too, or the
+        processor where it is absent.
     devices : int, str or list of int, default=1
         Devices to train on; their number does not change what is learnt.
     strategy : str, default="auto"
@@ -115,7 +117,7 @@ class Hardware(BaseEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "accelerator": [str],
+        "accelerator": [StrOptions(set(ACCELERATORS))],
         "devices": [str, Integral, list],
         "strategy": [str],
         "precision": [StrOptions({"auto", "32-true", "bf16-mixed", "16-mixed"})],

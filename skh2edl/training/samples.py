@@ -148,7 +148,9 @@ class FeatureSamples:
             for start in range(0, max(len(self), 1), _ROWS_AT_ONCE):
                 rows = self.features[start : start + _ROWS_AT_ONCE]
                 inputs = torch.from_numpy(np.require(rows, requirements="W"))  # else torch warns
-                standardized = network.standardized(inputs.to(device))
+                # The network's precision first: a device need not know double precision.
+                inputs = inputs.to(network.feature_mean.dtype).to(device)
+                standardized = network.standardized(inputs)
                 self._warn_of_strangers(standardized, start)
                 parts.append(read(standardized).cpu().numpy())
         return np.concatenate(parts)

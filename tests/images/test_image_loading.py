@@ -282,7 +282,7 @@ def test_default_number_of_workers(files, monkeypatch):
     assert default_n_workers(many) == 8
     assert default_n_workers(many, batch_size=150) == 0
     assert default_n_workers(image_source(files)) == 0
-    assert default_n_workers(image_source(np.zeros((500, 4, 4), dtype=np.uint8))) == 0
+    assert default_n_workers(image_source(np.zeros((500, 8, 8), dtype=np.uint8))) == 0
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(2), raising=False)
     assert default_n_workers(many) == 2
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(1), raising=False)

@@ -8,6 +8,7 @@ import zlib
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from PIL import Image, ImageOps
@@ -89,17 +90,27 @@ def test_grey_arrays_repeat_their_channel():
     ("X", "found"),
     [
         (np.zeros((2, 4, 4, 3)), "array of float64: scale and cast"),
-        (np.zeros((2, 4, 4, 4), dtype=np.uint8), r"shape \(2, 4, 4, 4\)"),
+        (np.zeros((2, 4, 4, 5), dtype=np.uint8), r"shape \(2, 4, 4, 5\)"),
         (np.zeros((2, 0, 4), dtype=np.uint8), r"shape \(2, 0, 4\)"),
-        (np.zeros((2, 4), dtype=np.uint8), r"shape \(2, 4\)"),
-        (np.array([["a.png"]]), r"shape \(1, 1\)"),
-        (pd.DataFrame({"path": ["a.png"]}), "Got DataFrame"),
+        (np.zeros((2, 3, 8, 8), dtype=np.uint8), r"colours first: give .*as_images\(X, 'NCHW'\)"),
+        (np.zeros((2, 4), dtype=np.uint8), r"shape \(2, 4\).*goes into a list"),
+        (np.zeros((9, 5)), r"array of float64 of shape \(9, 5\).*set backbone=None"),
+        (np.array([["a.png"]]), r"shape \(1, 1\); give one column, X\[:, 0\].*brackets"),
+        (pd.DataFrame({"path": ["a.png"]}), r"DataFrame.*X\['path'\].*without brackets"),
+        (pd.DataFrame({"width": [0.1]}), "DataFrame.*set backbone=None"),
+        (pa.table({"path": ["a.png"]}), r"Table .*X\['path'\]"),
         ("a.png", "Got str"),
-        (torch.zeros(2, 3, 4, 4, dtype=torch.uint8), "Got Tensor"),
+        (torch.zeros(2, 3, 4, 4, dtype=torch.uint8), "Got Tensor: say where .*as_images"),
         (None, "Got NoneType"),
-        (["a.png", None], r"mixed: X\[0\] is a path"),
-        ([None, "a.png"], r"X\[0\] is NoneType"),
-        ([b"a.png"], r"X\[0\] is bytes"),
+        ({"a.png": 1}, "Got dict"),
+        (["a.png", None], r"X\[1\] is missing \(None\); drop"),
+        ([None, "a.png"], r"X\[0\] is missing"),
+        (["a.png", float("nan")], r"X\[1\] is missing \(nan\); drop"),
+        (pd.Series(["a.png", pd.NA], dtype="string"), r"X\[1\] is missing \(<NA>\)"),
+        (["a.png", b"\xff\xd8"], r"mixed: X\[0\] is a path"),
+        ([{"image": 1}], r"X\[0\] is a dict with the keys \['image'\]; give one column"),
+        ([(photo(), 1)], r"X\[0\] is a tuple.*image_source\(dataset\)"),
+        ([torch.zeros(3, 4, 4)], r"X\[0\] is a tensor.*leave out the transform"),
         ([np.zeros((4, 4, 3))], r"X\[0\] is an array of float64 of shape \(4, 4, 3\)"),
         ([np.zeros((4, 4, 2), dtype=np.uint8)], r"X\[0\] is an array of uint8 of shape"),
     ],
@@ -109,13 +120,42 @@ def test_anything_else_is_refused_with_what_is_accepted(X, found):
         image_source(X)
 
 
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_a_single_photograph_is_not_taken_for_many_grey_ones(channels):
+    photograph = np.random.default_rng(0).integers(0, 256, (40, 60, channels), dtype=np.uint8)
+    with pytest.raises(TypeError, match=r"single image: put it in a list, \[X\]"):
+        image_source(photograph)
+    assert pixels(image_source([photograph])).shape == (40, 60, 3)
+    # The other remedy: forty grey images of this width.
+    assert len(image_source(photograph[..., None])) == 40
+
+
+def test_arrays_with_one_and_four_channels_are_grey_and_transparent():
+    rng = np.random.default_rng(0)
+    grey = rng.integers(0, 256, (2, 32, 32, 1), dtype=np.uint8)
+    rgba = rng.integers(0, 256, (2, 32, 32, 4), dtype=np.uint8)
+    # Transparency is laid on white: alpha c + (1 - alpha) 255.
+    alpha = rgba[..., 3:] / 255
+    expected = {
+        "grey": np.repeat(grey, 3, axis=3),
+        "rgba": alpha * rgba[..., :3] + (1 - alpha) * 255,
+    }
+    transform = make_transform({**CONFIG, "crop_pct": 1.0})
+    for name, array in (("grey", grey), ("rgba", rgba)):
+        for X in (array, list(array)):
+            source = image_source(X)
+            assert np.abs(pixels(source, 1) - expected[name][1]).max() <= 1
+            (batch,) = make_loader(source, transform)
+            assert np.abs(batch.images.permute(0, 2, 3, 1).numpy() - expected[name]).max() <= 1
+
+
 def test_no_images_are_a_source_too():
     for empty in ([], np.array([], dtype=object), np.zeros((0, 4, 4), dtype=np.uint8)):
         assert len(image_source(empty)) == 0
 
 
 def test_a_subset_shares_data_and_keeps_the_index_of_the_whole(files):
-    array = np.zeros((6, 4, 4), dtype=np.uint8)
+    array = np.zeros((6, 8, 8), dtype=np.uint8)
     source = image_source(array)
     subset = source[np.array([5, 2, 2])][1:]
     assert len(subset) == 2
@@ -154,7 +194,7 @@ def test_the_fingerprint_of_pixels_depends_on_the_rows_alone():
 
 
 def test_sources_survive_pickling(files):
-    for X in (files, np.ones((3, 4, 4), dtype=np.uint8), [photo()] * 3):
+    for X in (files, np.ones((3, 8, 8), dtype=np.uint8), [photo()] * 3):
         source = image_source(X)[[2, 0]]
         copy = pickle.loads(pickle.dumps(source))
         assert copy.content_hash() == source.content_hash()

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import skh2edl
 from skh2edl import Taxonomy
-from skh2edl.training.network import Boxed, Network
+from skh2edl.training.network import Network
 
 TREE = Taxonomy.from_nested(
     {"cat": {"wild": ["lynx", "puma", "lion"], "tom": None}, "dog": ["pug", "husky"]}
@@ -96,7 +96,7 @@ def test_no_head_waits_in_a_step(method, layer, monkeypatch):
     prepared = network.head.prepare(TREE.resolve(y)).to(torch.device("cpu"))
     weight = torch.ones(24)
     with Waits() as waits:
-        losses = network(torch.from_numpy(X), Boxed(prepared), 0.5)
+        losses = network.loss(torch.from_numpy(X), prepared, 0.5)
         loss = (weight * losses).sum() / weight.sum().clamp(min=1e-12)
         loss.backward()
         if not network.head.sparse_gradient:

@@ -1,0 +1,153 @@
+"""Weights of a backbone from a file, whatever script wrote it; nothing in it is executed."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+SAFE_SUFFIXES = (".safetensors",)
+TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".ckpt", ".tar")
+
+# Where training scripts put the weights, in the order of preference of timm.
+_WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model", "model_state_dict", "net")
+_PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.")
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message."""
+    return (str(error).strip().splitlines() or ["no message"])[0]
+
+
+def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
+    """Load a weight file into a timm model without classifier, strictly.
+
+    Wrappers such as ``{"state_dict": ...}`` and prefixes such as ``"module."`` are taken off, the
+    classifier is left out, and half precision becomes float32.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A timm model with `num_classes=0`.
+    path : path
+        A `.safetensors` file, or a `.pth` file, which is read with `weights_only=True`.
+
+    Examples
+    --------
+    >>> load_weights(nn.Linear(2, 2), "missing.safetensors")
+    Traceback (most recent call last):
+    FileNotFoundError: weights='missing.safetensors' is neither "pretrained", None nor a file.
+    """
+    state = _read_state(Path(path))
+    expected = model.state_dict()
+    state = _without_classifier(state, expected, model)
+    if _differences(state, expected):
+        # Released files of some families need timm's own renaming and resizing.
+        convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
+        if convert is not None:
+            try:
+                converted = _without_classifier(dict(convert(state, model)), expected, model)
+            except (KeyError, RuntimeError, TypeError, ValueError, AttributeError):
+                converted = state
+            if not _differences(converted, expected):
+                state = converted
+    problems = _differences(state, expected)
+    if problems:
+        raise ValueError(
+            f"weights={os.fspath(path)!r} does not fit the backbone in {len(problems)} place(s), "
+            f"first {'; '.join(problems[:5])}. Choose the backbone these weights were made for."
+        )
+    broken = [key for key, value in state.items() if not torch.isfinite(value).all()]
+    if broken:
+        raise ValueError(
+            f"weights={os.fspath(path)!r} holds NaN or infinity in {len(broken)} tensor(s), "
+            f"first {broken[:5]}. Get an undamaged file."
+        )
+    model.load_state_dict({**expected, **state})
+
+
+def _read_state(path: Path) -> dict[str, torch.Tensor]:
+    shown = repr(os.fspath(path))
+    if not path.is_file():
+        raise FileNotFoundError(f'weights={shown} is neither "pretrained", None nor a file.')
+    if path.suffix in SAFE_SUFFIXES:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            content: Any = load_file(path)
+        except SafetensorError as error:
+            raise ValueError(
+                f"weights={shown} is not a valid safetensors file ({error}). Get it again."
+            ) from error
+    elif path.suffix in TORCH_SUFFIXES:
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # damaged archives raise nearly anything
+            raise ValueError(
+                f"weights={shown} cannot be read as plain tensors, and nothing else is unpickled "
+                f"({first_line(error)}). Save model.state_dict() alone, best as .safetensors."
+            ) from error
+    else:
+        raise ValueError(
+            f"weights={shown} has the suffix {path.suffix!r}; "
+            f"use one of {', '.join(SAFE_SUFFIXES + TORCH_SUFFIXES)}."
+        )
+    return _unwrap(content, shown)
+
+
+def _unwrap(content: Any, shown: str) -> dict[str, torch.Tensor]:
+    for _ in range(4):  # bounded: a file can hold a mapping that contains itself
+        if isinstance(content, Mapping):
+            content = next(
+                (content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)),
+                content,
+            )
+    tensors = (
+        {key: value for key, value in content.items() if isinstance(value, torch.Tensor)}
+        if isinstance(content, Mapping)
+        else {}
+    )
+    if not tensors:
+        raise ValueError(f"weights={shown} holds no named tensors. Save model.state_dict().")
+    prefix = next((p for p in _PREFIXES if all(key.startswith(p) for key in tensors)), None)
+    while prefix is not None:
+        tensors = {key.removeprefix(prefix): value for key, value in tensors.items()}
+        prefix = next((p for p in _PREFIXES if all(key.startswith(p) for key in tensors)), None)
+    return {
+        key: value.float() if value.is_floating_point() else value for key, value in tensors.items()
+    }
+
+
+def _without_classifier(
+    state: dict[str, torch.Tensor], expected: Mapping[str, torch.Tensor], model: nn.Module
+) -> dict[str, torch.Tensor]:
+    names = getattr(model, "default_cfg", {}).get("classifier") or ()
+    names = (names,) if isinstance(names, str) else names
+    return {
+        key: value
+        for key, value in state.items()
+        if key in expected or not any(key.startswith(f"{name}.") for name in names)
+    }
+
+
+def _differences(
+    state: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]
+) -> list[str]:
+    """Describe every key that keeps `state` from being loaded."""
+    shapes = [
+        f"{key} is {tuple(state[key].shape)} in the file and {tuple(value.shape)} in the model"
+        for key, value in expected.items()
+        if key in state and state[key].shape != value.shape
+    ]
+    # A counter that no output depends on; converted files leave it out.
+    missing = [
+        f"{key} is missing in the file"
+        for key in expected
+        if key not in state and not key.endswith("num_batches_tracked")
+    ]
+    unknown = [f"{key} is unknown to the model" for key in state if key not in expected]
+    return shapes + missing + unknown
