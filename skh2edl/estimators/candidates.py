@@ -14,7 +14,7 @@ from ..metrics.inputs import leaf_probabilities
 from ..taxonomy.candidates import candidate_leaves, condition, warn_if_unlikely
 from ..taxonomy.taxonomy import Taxonomy
 from ..utils.sklearn_tools import HasMethods, Interval
-from .wrapping import TreeWrapper, fit_on
+from .wrapping import TreeWrapper, fit_arguments, fit_on
 
 
 class CandidateClassifier(TreeWrapper):
@@ -107,7 +107,8 @@ class CandidateClassifier(TreeWrapper):
         """
         self._validate_params()
         X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
-        self.estimator_ = fit_on(self.estimator, X, y, sample_weight, groups)
+        arguments = fit_arguments(self, sample_weight, groups)
+        self.estimator_ = fit_on(self.estimator, X, y, arguments)
         self._take_over(self.estimator_, self.taxonomy)
         self._mask = candidate_leaves(self.taxonomy_, self.candidates)
         self.candidates_ = self.taxonomy_.labels(self.taxonomy_.leaf_nodes[self._mask])

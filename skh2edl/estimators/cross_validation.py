@@ -10,11 +10,10 @@ import numpy.typing as npt
 from joblib import Parallel, delayed
 from sklearn.model_selection import check_cv
 from sklearn.utils import indexable
-from sklearn.utils.validation import has_fit_parameter
 
 from ..utils.sklearn_tools import safe_indexing
 from .targets import check_labels
-from .wrapping import fit_on
+from .wrapping import fit_on, taken_by_fit
 
 METHODS = ("predict", "predict_proba", "predict_log_proba", "decision_function")
 
@@ -87,16 +86,7 @@ default="predict"
             f"cv holds out {len(np.unique(held))} of {len(labels)} samples in {len(held)} "
             "predictions, and each must be held out once. Use a partition, such as KFold."
         )
-    given = {"sample_weight": sample_weight, "groups": groups}
-    arguments = {
-        name: value
-        for name, value in given.items()
-        if value is not None and has_fit_parameter(estimator, name)
-    }
-    if sample_weight is not None and "sample_weight" not in arguments:
-        raise ValueError(
-            f"sample_weight was given, but {type(estimator).__name__}.fit takes none. Leave it out."
-        )
+    arguments = taken_by_fit(estimator, sample_weight=sample_weight, groups=groups)
     parts = Parallel(n_jobs=n_jobs)(
         delayed(_predict_part)(estimator, X, y, arguments, rows, test, method)
         for rows, test in splits

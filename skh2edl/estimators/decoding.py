@@ -14,7 +14,7 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.sklearn_tools import HasMethods, encoding_tool
 from .targets import check_labels
-from .wrapping import find_taxonomy, fit_on, leaf_log_probability
+from .wrapping import find_taxonomy, fit_on, leaf_log_probability, taken_by_fit
 
 _DECODE = "wrap the classifier, DecodingClassifier(clf, labels=np.unique(y))"
 _REMEDIES = {
@@ -148,7 +148,8 @@ class DecodingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             )
         labels = known[given] if encoded else given
         labels_are_decoded = True  # noqa: F841  read by `encoding_tool`
-        self.estimator_ = fit_on(self.estimator, X, labels, sample_weight, None)
+        arguments = taken_by_fit(self.estimator, sample_weight=sample_weight)
+        self.estimator_ = fit_on(self.estimator, X, labels, arguments)
         self.taxonomy_ = find_taxonomy(self.estimator_)
         self.classes_ = np.arange(len(known)) if encoded else known
         self._nodes = self.taxonomy_.resolve(known)

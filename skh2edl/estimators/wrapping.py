@@ -204,25 +204,45 @@ def fit_arguments(
     """
     estimator = wrapper.estimator
     _refuse_hiclass(look_inside(estimator)[0])
-    given = {"sample_weight": sample_weight, "groups": groups}
-    given = {name: value for name, value in given.items() if value is not None}
     if isinstance(estimator, FrozenEstimator):
         return {}
     if get_config()["enable_metadata_routing"]:
+        given = {"sample_weight": sample_weight, "groups": groups}
+        given = {name: value for name, value in given.items() if value is not None}
         return dict(process_routing(wrapper, "fit", **given).estimator.fit)
-    if sample_weight is not None and not has_fit_parameter(estimator, "sample_weight"):
-        name = type(estimator).__name__
-        if not calibrates:
-            raise ValueError(
-                f"sample_weight was given, but {name}.fit takes none. Leave it out, or wrap an "
-                "estimator that does."
-            )
+    if (
+        calibrates
+        and sample_weight is not None
+        and not has_fit_parameter(estimator, "sample_weight")
+    ):
         warnings.warn(
-            f"sample_weight is used to calibrate and not to train, because {name}.fit takes none. "
-            "If a step of it does, enable scikit-learn's metadata routing and call "
-            "set_fit_request(sample_weight=True) on that step.",
+            f"sample_weight is used to calibrate and not to train, because "
+            f"{type(estimator).__name__}.fit takes none. If a step of it does, enable "
+            "scikit-learn's metadata routing and call set_fit_request(sample_weight=True) on that "
+            "step.",
             UserWarning,
             stacklevel=4,
+        )
+        sample_weight = None
+    return taken_by_fit(estimator, sample_weight=sample_weight, groups=groups)
+
+
+def taken_by_fit(estimator: Any, **given: Any) -> dict[str, Any]:
+    """Return those arguments that the fit of an estimator takes; weights it must take.
+
+    Parameters
+    ----------
+    estimator : classifier
+        The one to fit.
+    **given : array-like of shape (n_samples,) or None
+        `sample_weight` and `groups`; None is not passed on.
+    """
+    _refuse_hiclass(look_inside(estimator)[0])
+    given = {name: value for name, value in given.items() if value is not None}
+    if "sample_weight" in given and not has_fit_parameter(estimator, "sample_weight"):
+        raise ValueError(
+            f"sample_weight was given, but {type(estimator).__name__}.fit takes none. Leave it "
+            "out, or wrap an estimator that does."
         )
     return {name: value for name, value in given.items() if has_fit_parameter(estimator, name)}
 

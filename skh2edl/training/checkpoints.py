@@ -188,7 +188,9 @@ def _check_optimizer(found: Any, wanted: dict[str, Any], trained: Sequence[torch
     _require(found["state"].keys() <= set(range(len(trained))), "moments of other weights")
     for number, moments in found["state"].items():
         for name, value in moments.items():
-            is_right = _is_finite(value) and (name == "exp_avg" or bool((value >= 0).all()))
+            is_right = _is_finite(value)
+            if name in ("step", "exp_avg_sq"):  # a number in SparseAdam
+                is_right = is_right and bool((torch.as_tensor(value) >= 0).all())
             if name != "step":
                 is_right = is_right and value.shape == trained[number].shape
             _require(is_right, f"impossible moments of the weights, first {name}")

@@ -385,7 +385,7 @@ def elsewhere(monkeypatch):
         return move(module, *arguments, **more)
 
     monkeypatch.setattr(torch.nn.Module, "to", watched)
-    monkeypatch.setattr(H2EDLClassifier, "_device", lambda self: device)
+    monkeypatch.setattr(H2EDLClassifier, "_device", lambda self, dtype=None: device)
     return moved
 
 

@@ -57,7 +57,9 @@ def data(n_samples, shape, dtype):
 def images_classifier(backbone="test_resnet", **options):
     return H2EDLClassifier(
         TREE, backbone=backbone, weights=None, image_size=64, max_epochs=2, batch_size=8,
-        recipe=Recipe(augmentation={"scale": (0.6, 1.0)}, selection="neg_log_loss"),
+        recipe=Recipe(
+            backbone_lr_scale=0.1, augmentation={"scale": (0.6, 1.0)}, selection="neg_log_loss"
+        ),
         hardware=Hardware(accelerator="cpu"), random_state=3, **ALONE,
     ).set_params(**options)  # fmt: skip
 

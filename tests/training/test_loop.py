@@ -6,11 +6,13 @@ import os
 import random
 import signal
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 
@@ -261,6 +263,22 @@ def test_partial_fit_after_a_whole_fit_has_the_kl_weight_in_full(features, monke
 # Checkpoints ---------------------------------------------------------------------------------
 
 
+@contextmanager
+def interrupted_after(n_epochs):
+    """Press Ctrl-C once the checkpoint of an epoch is written."""
+    save, written = CheckpointFile.save, []
+
+    def save_and_interrupt(self, state):
+        save(self, state)
+        written.append(state)
+        if len(written) == n_epochs:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CheckpointFile, "save", save_and_interrupt)
+        yield
+
+
 def fit_and_leave(folder, images, labels):
     torch.set_num_threads(1)
     small_fit(checkpoint_dir=folder).fit(images, labels)
@@ -305,6 +323,16 @@ def test_a_finished_checkpoint_gives_the_model_without_training(pictures, undist
     again = small_fit(checkpoint_dir=tmp_path).fit(*pictures)
     assert again.history_["seconds"] == seconds
     assert same_bits(weights_of(again), undisturbed)
+
+
+def test_a_fit_with_momentum_resumes_with_the_same_bits(features, tmp_path):
+    options = {"backbone": None, "solver": "adamw", "max_epochs": 3, "random_state": 0}
+    clf = FlatCEClassifier(TREE, recipe=Recipe(optimizer="sgd"), learning_rate=0.1, **options)
+    whole = weights_of(clf.fit(*features))
+    stopped = clone(clf).set_params(checkpoint_dir=tmp_path)
+    with pytest.raises(KeyboardInterrupt), interrupted_after(2):
+        stopped.fit(*features)
+    assert same_bits(weights_of(stopped.fit(*features)), whole)
 
 
 @pytest.mark.parametrize(
