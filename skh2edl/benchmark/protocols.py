@@ -39,7 +39,7 @@ CONSTANTS: Rows = {
     "I-EDL, c = 0.05": ("IEDLClassifier", {"fisher_weight": 0.05}),
     "I-EDL, as published": ("IEDLClassifier", {**_PUBLISHED, "fisher_weight": 0.05}),
     "R-EDL, as published": ("REDLClassifier", _PUBLISHED),
-    "H2EDL, as published": ("H2EDLClassifier", {**PAPER, **VARIANTS["plain"]}),
+    "H2EDL, plain, as published": ("H2EDLClassifier", {**PAPER, **VARIANTS["plain"]}),
 }
 # Treatments of ancestor labels; without such labels they are one method.
 TREATMENTS = ("marginal", "soft", "drop")
@@ -170,9 +170,9 @@ def finetuned_protocol(
 ) -> list[Experiment]:
     """List the experiments that train the whole network, as the paper does.
 
-    All methods share one recipe: AdamW, and the epoch with the best balanced accuracy of the
-    leaves on the validation images is kept. A seed fixes the network's initial weights and the
-    order of batches.
+    All methods share one recipe, the default unless `parameters` name one, and the epoch with the
+    best balanced accuracy of the leaves on the validation images is kept. A seed fixes the
+    network's initial weights and the order of batches.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class Setting(NamedTuple):
     @property
     def name(self) -> str:
         """First part of the file names."""
-        recipe = "" if self.recipe in ("", "fine_grained") else f"-{self.recipe}"
+        recipe = f"-{self.recipe}" if self.recipe else ""
         return f"{self.dataset}-{self.network}{recipe}" + ("-frozen" if self.frozen else "")
 
 
@@ -75,8 +75,8 @@ def make_tables(
     Returns
     -------
     tables : dict of str to Table
-        By "<dataset>-<network>-<table>", or "<dataset>-<network>-frozen-<table>" for frozen
-        features. `Table.missing` names what has no record.
+        By "<dataset>-<network>-<table>"; "frozen", or a recipe other than the default, stands after
+        the network. `Table.missing` names what has no record.
 
     Examples
     --------
@@ -152,7 +152,8 @@ def write_tables(
 
 def _setting(record: Record) -> Setting:
     run = Experiment.from_dict(record["experiment"])
-    recipe = record["experiment"]["parameters"].get("recipe", "")
+    recipe = record["experiment"]["parameters"].get("recipe") or ""
+    recipe = "" if recipe == "fine_grained" else recipe  # the default
     return Setting(run.dataset, run.network, run.features is not None, recipe)
 
 

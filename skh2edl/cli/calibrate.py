@@ -118,9 +118,9 @@ def _unseen(held: Data, card: ModelCard, remarks: Console) -> Data:
             "about new ones. Give others."
         )
     if seen.any():
-        what = "are of subjects that" if held.groups is not None else ""
+        what = "are of subjects that " if held.groups is not None else ""
         remarks.print(
-            f"{seen.sum()} of {len(held)} samples {what} trained the model and are skipped."
+            f"{seen.sum()} of {len(held)} samples {what}trained the model and are skipped."
         )
     return held.select(~seen)
 

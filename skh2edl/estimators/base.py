@@ -369,7 +369,7 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         return TrainingSet(samples, targets, weight)
 
     def _trains_by_epochs(self, taxonomy: Taxonomy, samples: Samples) -> bool:
-        """Tell whether AdamW trains the network; else L-BFGS fits the head."""
+        """Tell whether the network is trained in epochs; else L-BFGS fits the head."""
         if not isinstance(samples, FeatureSamples) or self.solver == "adamw":
             return True
         n_weights = taxonomy.n_decisions * samples.features.shape[1]

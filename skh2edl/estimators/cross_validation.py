@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from joblib import Parallel, delayed
-from sklearn.model_selection import check_cv
 from sklearn.utils import indexable
 
 from ..utils.sklearn_tools import safe_indexing
+from .splits import held_out_splits
 from .targets import check_labels
 from .wrapping import fit_on, taken_by_fit
 
@@ -76,10 +76,7 @@ default="predict"
         raise ValueError(f"method must be one of {list(METHODS)}, got {method!r}.")
     X, y, groups, sample_weight = indexable(X, y, groups, sample_weight)
     labels = check_labels(y, 0 if y is None else len(y))
-    # Labels may be tuples, which scikit-learn cannot stratify.
-    known: dict[Any, int] = {}
-    codes = np.array([known.setdefault(label, len(known)) for label in labels.tolist()])
-    splits = list(check_cv(cv, codes, classifier=True).split(X, codes, groups))
+    splits = held_out_splits(cv, X, labels, groups)
     held = np.concatenate([test for _, test in splits])
     if not np.array_equal(np.sort(held), np.arange(len(labels))):
         raise ValueError(

@@ -104,7 +104,7 @@ class H2EDLClassifier(TreeClassifier):
     max_epochs, batch_size : int, default=100 and 64
         Passes over the data, and samples of a step over all processes.
     learning_rate : float, default=1e-3
-        Of AdamW for the head; a cosine takes it to 0.
+        Of the optimiser; a cosine takes it to 0.
     recipe : Recipe or {"fine_grained", "paper"}, default=None
         Optimiser, weight decay, warm-up, learning rate of the backbone, augmentation, selection of
         the epoch and the like; None means "fine_grained", which is ``Recipe()``.
@@ -219,6 +219,13 @@ class H2EDLClassifier(TreeClassifier):
             raise ValueError(
                 f"depth_weights must hold {taxonomy.n_levels} weights, one for each depth at which "
                 f"the taxonomy decides (from 0, the root), got {len(self.depth_weights)}."
+            )
+        if self.depth_weights is not None and not all(
+            isinstance(weight, Real) and 0 <= weight < np.inf for weight in self.depth_weights
+        ):
+            raise ValueError(
+                "depth_weights must be finite numbers of at least 0, got "
+                f"{list(self.depth_weights)!r}."
             )
         fan_out = np.diff(taxonomy.decision_offsets)
         weight = (

@@ -1,5 +1,6 @@
 """timm's transforms for evaluation and training, up to the uint8 pixels."""
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -112,6 +113,8 @@ _TIMM_KEYS = ("input_size", "interpolation", "mean", "std", "crop_pct", "crop_mo
 
 
 def _augmentation_options(augmentation: str | Mapping[str, Any]) -> dict[str, Any]:
+    from timm.data.transforms_factory import create_transform
+
     options: dict[str, Any] = {"color_jitter": None}
     if isinstance(augmentation, Mapping):
         managed = {*_TIMM_KEYS, "is_training", "normalize", "separate", "use_prefetcher", "re_prob"}
@@ -120,6 +123,12 @@ def _augmentation_options(augmentation: str | Mapping[str, Any]) -> dict[str, An
             raise ValueError(
                 f"augmentation sets {refused}, which the backbone's data configuration or the "
                 "loader decides; leave it out."
+            )
+        unknown = sorted(set(augmentation) - set(inspect.signature(create_transform).parameters))
+        if unknown:
+            raise ValueError(
+                f"augmentation has the options {unknown}, which timm.data.create_transform does "
+                "not take. Correct their names or leave them out."
             )
         return options | dict(augmentation)
     if augmentation in AUGMENTATIONS:

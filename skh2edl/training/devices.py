@@ -7,6 +7,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -110,7 +111,10 @@ def on_device(module: Module, device: torch.device) -> Module:
     >>> on_device(layer, torch.device("meta")) is there
     True
     """
-    here = next(module.parameters()).device
+    first = next(chain(module.parameters(), module.buffers()), None)
+    if first is None:
+        return module
+    here = first.device
     if here.type == device.type and device.index in (None, here.index):
         return module
     return _copies.find(module, device)  # type: ignore[return-value]

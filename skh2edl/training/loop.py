@@ -470,8 +470,9 @@ def _make_optimizer(network: Network, plan: Plan, by_rows: bool, device_type: st
         opt=plan.recipe.optimizer,  # timm's "sgd" is Nesterov's
         lr=plan.learning_rate,
         momentum=_MOMENTUM,
-        # One pass over the weights instead of ten, on a processor too.
-        fused=device_type in ("cuda", "cpu"),
+        # One pass over the weights instead of ten, on a processor too. Fabric cannot clip the
+        # gradients of a fused optimiser that are scaled for half precision.
+        fused=device_type in ("cuda", "cpu") and plan.hardware.precision != "16-mixed",
     )
     if not by_rows:
         return optimizer

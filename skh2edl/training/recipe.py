@@ -160,7 +160,12 @@ def find_recipe(recipe: Recipe | str | None) -> Recipe:
     >>> find_recipe("paper").backbone_lr_scale
     0.1
     """
-    return recipe if isinstance(recipe, Recipe) else Recipe(**RECIPES[recipe or "fine_grained"])
+    if isinstance(recipe, Recipe):
+        return recipe
+    name = "fine_grained" if recipe is None else recipe
+    if name not in RECIPES:
+        raise ValueError(f"recipe must be a Recipe or one of {list(RECIPES)}, got {recipe!r}.")
+    return Recipe(**RECIPES[name])
 
 
 def find_hardware(hardware: Hardware | None) -> Hardware:
@@ -171,6 +176,10 @@ def find_hardware(hardware: Hardware | None) -> Hardware:
     hardware : Hardware or None
         Where to train.
     """
+    if hardware is not None and not isinstance(hardware, Hardware):
+        raise ValueError(
+            f"hardware must be a Hardware, such as Hardware(devices=2), got {hardware!r}."
+        )
     return Hardware() if hardware is None else hardware
 
 

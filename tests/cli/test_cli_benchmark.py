@@ -172,8 +172,10 @@ def test_fgvc_aircraft_ends_in_the_papers_tables(run, tmp_path):
     budget = run(*options, "--table", "budget", "--methods", "flat-ce,h2edl-plain")
     assert budget.exit_code == 0, budget.output
     tables = tmp_path / "tables"
-    assert [path.name for path in tables.glob("*.md")] == ["fgvc_aircraft-test_resnet-budget.md"]
-    header, body = shown(tables / "fgvc_aircraft-test_resnet-budget.md")
+    assert [path.name for path in tables.glob("*.md")] == [
+        "fgvc_aircraft-test_resnet-paper-budget.md"
+    ]
+    header, body = shown(tables / "fgvc_aircraft-test_resnet-paper-budget.md")
     assert header == [
         "measure", "method", "1 epoch", "published 100 epochs", "2 epochs", "published 200 epochs",
         "Δ", "published Δ",
@@ -191,7 +193,7 @@ def test_fgvc_aircraft_ends_in_the_papers_tables(run, tmp_path):
                "consistency,ablation,constants")  # fmt: skip
     assert rest.exit_code == 0, rest.output
     names = ("main", "levels", "severity", "descent", "consistency", "ablation", "constants")
-    found = {name: shown(tables / f"fgvc_aircraft-test_resnet-{name}.md") for name in names}
+    found = {name: shown(tables / f"fgvc_aircraft-test_resnet-paper-{name}.md") for name in names}
     for name, (_, body) in found.items():
         methods = [line[0] for line in body]
         assert [each for each in methods if each in PAPERS_ROWS] == PAPERS_ROWS, name
@@ -207,8 +209,8 @@ def test_fgvc_aircraft_ends_in_the_papers_tables(run, tmp_path):
     assert marks["Hier-CE"] == ["✓", ""]
     assert marks["H2EDL, plain"] == ["✓", "✓"]
     assert "I-EDL, c = 0.05" in [line[0] for line in found["constants"][1]]
-    legend = (tables / "fgvc_aircraft-test_resnet-main.md").read_text().splitlines()[2]
-    assert "trained whole for 1 epoch at 24 px, seeds 0:" in legend
+    legend = (tables / "fgvc_aircraft-test_resnet-paper-main.md").read_text().splitlines()[2]
+    assert "trained whole for 1 epoch at 24 px, recipe paper, seeds 0:" in legend
     missing = legend.split("No record of: ")[1].rstrip(".*").split("; ")
     assert {"R-EDL", "HXE", "Soft labels", "H2EDL"} <= set(missing)
     assert not set(missing) & set(PAPERS_ROWS)
@@ -225,11 +227,12 @@ def test_derm12345_ends_in_the_papers_tables(run, tmp_path):
     result = run(*options, "--methods", PAPERS_METHODS)
     assert result.exit_code == 0, result.output
     tables = tmp_path / "tables"
-    assert {path.stem.removeprefix("derm12345-test_resnet-") for path in tables.iterdir()} == {
+    prefix = "derm12345-test_resnet-paper-"
+    assert {path.stem.removeprefix(prefix) for path in tables.iterdir()} == {
         "main", "levels", "severity", "descent", "consistency", "ablation", "uncertainty",
         "constants", "calibration", "budget", "coarsened",
     }  # fmt: skip
-    header, body = shown(tables / "derm12345-test_resnet-coarsened.md")
+    header, body = shown(tables / "derm12345-test_resnet-paper-coarsened.md")
     fractions = [f"f = {each}" for each in ("0", "0.25", "0.5", "0.75")]
     beside = [title for each in fractions for title in (each, f"published {each}")]
     assert header == ["measure", "method", *beside, "Δ", "published Δ"]
@@ -240,7 +243,7 @@ def test_derm12345_ends_in_the_papers_tables(run, tmp_path):
     assert {
         ("super_class bAcc %", f"Flat-CE, {how}") for how in ("marginal", "soft", "drop")
     } <= set(rows)
-    header, body = shown(tables / "derm12345-test_resnet-levels.md")
+    header, body = shown(tables / "derm12345-test_resnet-paper-levels.md")
     assert [line[0] for line in body] == PAPERS_ROWS
     published = {line[0]: line[header.index("published main_class_1 bAcc %")] for line in body}
     assert published["I-EDL"] == "47.9 ± 1.0"

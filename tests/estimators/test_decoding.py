@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold, ShuffleSplit, StratifiedKFold
 from sklearn.model_selection import cross_val_predict as sklearn_cross_val_predict
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier, OutputCodeClassifier
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import LabelEncoder, StandardScaler
 
@@ -84,6 +85,20 @@ def test_scikit_learns_cross_val_predict_points_to_ours(method):
         sklearn_cross_val_predict(ours(), X, LABELS, method=method, cv=2)
     # Without columns nothing is encoded.
     assert set(sklearn_cross_val_predict(ours(), X, LABELS, cv=2)) <= set(TREE.leaves)
+
+
+def test_groups_stay_in_one_part_of_a_cross_validation():
+    groups = np.arange(len(LABELS)) // 4
+    seen = []
+
+    class Spy(GaussianNB):
+        def fit(self, X, y, sample_weight=None, groups=None):
+            seen.append(set(groups))
+            return super().fit(X, y, sample_weight)
+
+    cross_val_predict(Spy(), X, LABELS, groups=groups, cv=2)
+    assert len(seen) == 2
+    assert not seen[0] & seen[1]
 
 
 def test_labels_that_a_user_encoded_are_refused():

@@ -231,6 +231,8 @@ def test_the_prior_weight_is_w_scale_times_the_number_of_children(data):
 def test_depth_weights_of_a_wrong_length_are_refused(data):
     with pytest.raises(ValueError, match="depth_weights must hold 3 weights"):
         H2EDLClassifier(TREE, backbone=None, depth_weights=[1.0]).fit(*data)
+    with pytest.raises(ValueError, match="depth_weights must be finite numbers of at least 0"):
+        H2EDLClassifier(TREE, backbone=None, depth_weights=[1.0, -1.0, 1.0]).fit(*data)
 
 
 def test_the_head_only_solver_reaches_the_optimum_of_its_objective():

@@ -114,7 +114,11 @@ def test_options_of_timm_reach_the_augmentation():
 
 @pytest.mark.parametrize(
     ("augmentation", "match"),
-    [("strong", "'strong' is not known.*randaugment"), ({"mean": 0}, r"sets \['mean'\]")],
+    [
+        ("strong", "'strong' is not known.*randaugment"),
+        ({"mean": 0}, r"sets \['mean'\]"),
+        ({"scales": (0.5, 1)}, r"options \['scales'\], which timm.data.create_transform does not"),
+    ],
 )
 def test_unknown_augmentations_are_refused(augmentation, match):
     with pytest.raises(ValueError, match=match):

@@ -342,3 +342,11 @@ def test_a_model_that_its_architecture_does_not_describe_is_not_saved(tmp_path):
 def test_a_place_without_a_model_is_named(tmp_path):
     with pytest.raises(OSError, match=r"timm could not load 'local-dir:.*name a folder"):
         create_backbone(f"local-dir:{tmp_path / 'none'}")
+
+
+def test_a_backbone_without_weights_gives_features():
+    plain = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    images = np.full((2, 16, 16, 3), 255, np.uint8)
+    features = ImageFeatureExtractor(plain, image_size=16).fit_transform(images)
+    assert features.shape == (2, 3)
+    assert np.ptp(features, axis=0).max() == 0

@@ -470,6 +470,10 @@ def test_a_recipe_may_be_a_name_and_still_be_changed_by_a_search():
     assert search.best_params_["recipe"] in RECIPES
     with pytest.raises(ValueError, match="'recipe' parameter of FlatCEClassifier must be"):
         FlatCEClassifier(backbone=None, recipe="quick").fit(X, y)
+    with pytest.raises(ValueError, match=r"recipe must be a Recipe or one of .*, got 'quick'"):
+        FlatCEClassifier(recipe="quick").set_params(recipe__patience=1)
+    with pytest.raises(ValueError, match=r"hardware must be a Hardware, .* got 'gpu'"):
+        FlatCEClassifier().set_params(hardware="gpu", hardware__devices=1)
 
 
 def test_an_x_that_holds_no_images_is_refused_before_any_download(monkeypatch):
