@@ -220,13 +220,9 @@ class H2EDLClassifier(TreeClassifier):
                 f"depth_weights must hold {taxonomy.n_levels} weights, one for each depth at which "
                 f"the taxonomy decides (from 0, the root), got {len(self.depth_weights)}."
             )
-        if self.depth_weights is not None and not all(
-            isinstance(weight, Real) and 0 <= weight < np.inf for weight in self.depth_weights
-        ):
-            raise ValueError(
-                "depth_weights must be finite numbers of at least 0, got "
-                f"{list(self.depth_weights)!r}."
-            )
+        given: Any = [] if self.depth_weights is None else list(self.depth_weights)
+        if not all(isinstance(weight, Real) and 0 <= weight < np.inf for weight in given):
+            raise ValueError(f"depth_weights must be finite numbers of at least 0, got {given!r}.")
         fan_out = np.diff(taxonomy.decision_offsets)
         weight = (
             fan_out if self.prior_weight == "children" else np.full(len(fan_out), self.prior_weight)
