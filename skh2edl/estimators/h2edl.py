@@ -220,8 +220,9 @@ class H2EDLClassifier(TreeClassifier):
                 f"depth_weights must hold {taxonomy.n_levels} weights, one for each depth at which "
                 f"the taxonomy decides (from 0, the root), got {len(self.depth_weights)}."
             )
-        given: Any = [] if self.depth_weights is None else list(self.depth_weights)
-        if not all(isinstance(weight, Real) and 0 <= weight < np.inf for weight in given):
+        given: list[Any] = [] if self.depth_weights is None else list(self.depth_weights)
+        are_numbers = all(isinstance(weight, Real) for weight in given)
+        if not are_numbers or not all(0 <= weight < np.inf for weight in given):
             raise ValueError(f"depth_weights must be finite numbers of at least 0, got {given!r}.")
         fan_out = np.diff(taxonomy.decision_offsets)
         weight = (
