@@ -302,6 +302,7 @@ def _pivoted(name: str, pivot: Pivot, setting: Setting, records: Sequence[Record
     level = {"level": levels[depth - 1]}
     published = _published_for(setting, name)
     last = list(cells)[-1]
+    has_change = bool(pivot.usual) and last != pivot.usual  # more than the usual epochs
     rows: list[Row] = []
     for column in pivot.columns:
         measure = replace(
@@ -313,7 +314,7 @@ def _pivoted(name: str, pivot: Pivot, setting: Setting, records: Sequence[Record
         for method in pivot.rows:
             own = {key: figures.get((method, key), {}).get(measure.key, {}) for key in cells}
             if any(own.values()):
-                if pivot.usual:
+                if has_change:
                     own["change"] = _difference(own[last], own[pivot.usual])
                 group[method] = Row((measure.title, method), own, measure=measure)
         compared = _compared(group, pivot.references)
@@ -323,7 +324,7 @@ def _pivoted(name: str, pivot: Pivot, setting: Setting, records: Sequence[Record
             text = {f"published_{key}": each for key, each in theirs.items()}
             rows.append(replace(row, text={**row.text, **text}))
     columns = [Column(cell.title, key, 0) for key, cell in cells.items()]
-    if pivot.usual:
+    if has_change:
         columns.append(Column("Δ", "change", 0, signed=True))
     table = Table(
         name,
