@@ -3,6 +3,8 @@
 The records come from these runs, which resume if they are interrupted::
 
     python docs/results/trained.py ASSETS
+    python docs/results/trained.py ASSETS --network resnet50 --seeds 0 --epochs 20 \\
+        --datasets grocery_store --methods Flat-CE Hier-CE Flat-EDL HENN H2EDL
     python docs/results/frozen.py ASSETS
     python docs/results/depth_profile.py run
 """
@@ -33,16 +35,22 @@ TITLES = {
 }
 
 
+# Pages that are included before their first record.
+EXPECTED = ("grocery_store-resnet50", "cub_birds-resnet50")
+
+
 def write_corruption(records, path):
     """Write the mean uncertainty at every step of blur and occlusion, and of noise."""
     lines = [
-        "| data | recipe | method | epochs | seed | blur, rising | occlusion, rising | noise |",
-        "|---|---|---|---|---|---|---|---|",
+        "| data | network | recipe | method | epochs | seed | blur, rising | occlusion, rising "
+        "| noise |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for record in read_records(records):
         run, measured = record["experiment"], record["corruption"]
         steps = (" ".join(f"{u:.2f}" for u in measured[kind]) for kind in ("blur", "occlusion"))
-        cells = [run["dataset"], run["parameters"].get("recipe", "from scratch"), run["method"]]
+        own = run["parameters"]
+        cells = [run["dataset"], own["backbone"], own.get("recipe", "from scratch"), run["method"]]
         cells += [run["epochs"], run["seed"], *steps]
         lines.append(f"| {' | '.join(map(str, cells))} | {measured['noise']:.2f} |")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
@@ -57,13 +65,13 @@ def make(records=RECORDS, tables=TABLES):
     written.append(write_corruption(records / "trained", tables / "corruption.md"))
     both = [*read_records(records / "trained"), *read_records(records / "frozen")]
     written.append(write_claims(both, tables / "claims.md"))
-    for folder in (records / "trained", records / "frozen"):
+    for folder, expected in ((records / "trained", EXPECTED), (records / "frozen", ())):
         written += write_tables(folder, tables)
-        written += write_pages(make_tables(read_records(folder)), tables)
+        written += write_pages(make_tables(read_records(folder)), tables, expected)
     return written
 
 
-def write_pages(made, folder):
+def write_pages(made, folder, expected=()):
     """Write a page for each network; what its tables have in common is said once."""
     pages = {}
     for name, table in made.items():
@@ -72,6 +80,8 @@ def write_pages(made, folder):
         below = [text for text in (f"{table.note}.", missing) if text and text not in said]
         said.update(below)
         texts += [f"### {TITLES[table.name]}", f"*{table.caption}.*", table.to_markdown(), *below]
+    for name in expected:
+        pages.setdefault(name, (["Not measured: there is no record yet."], set()))
     written = []
     for name, (texts, _) in pages.items():
         page = folder / f"{name}.md"

@@ -1,8 +1,8 @@
-"""Networks trained end to end: ``python docs/results/trained.py ASSETS [--jobs N]``.
+"""Networks trained end to end: ``python docs/results/trained.py ASSETS [--network resnet50]``.
 
-EfficientNet-lite0 from ImageNet weights on photographs at 64 px, and a small network from scratch
-on drawn characters. ASSETS is the folder with ``grocery_store``, ``cub_birds`` and ``weights``. An
-interrupted run resumes; ``make.py`` makes the tables from the records.
+EfficientNet-lite0 or ResNet-50 from ImageNet weights on photographs at 64 px, and a small network
+from scratch on drawn characters. ASSETS is the folder with ``grocery_store``, ``cub_birds`` and
+``weights``. An interrupted run resumes; ``make.py`` makes the tables from the records.
 """
 
 import argparse
@@ -10,6 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 RECORDS = Path(__file__).resolve().parent / "records" / "trained"
+# Network -> file of its weights.
+NETWORKS = {
+    "tf_efficientnet_lite0": "tf_efficientnet_lite0",
+    "resnet50": "resnet50_imagenet_fp16",
+}
 NETWORK = "tf_efficientnet_lite0"
 METHODS = ("Flat-CE", "Hier-CE", "H2EDL")
 DATASETS = ("grocery_store", "cub_birds", "glyphs")
@@ -34,18 +39,18 @@ def load(name, assets):
     return load_cub(assets / name) if name == "cub_birds" else load_grocery_store(assets / name)
 
 
-def experiments(dataset, methods=METHODS, recipe="fine_grained"):
+def experiments(dataset, methods=METHODS, recipe="fine_grained", network=NETWORK, seeds=SEEDS):
     """List the runs: the usual epochs, few of them, and twice as many."""
     from skh2edl.benchmark import finetuned_protocol
 
     drawn = dataset == "glyphs"
     usual = finetuned_protocol(
         dataset,
-        "test_resnet" if drawn else NETWORK,
-        weights=None if drawn else NETWORK,
+        "test_resnet" if drawn else network,
+        weights=None if drawn else NETWORKS[network],
         parameters=SCRATCH if drawn else {"image_size": 64, "recipe": recipe},
         epochs=EPOCHS,
-        seeds=SEEDS,
+        seeds=seeds,
         methods=methods,
         tables=["main"],
     )
@@ -57,19 +62,24 @@ def experiments(dataset, methods=METHODS, recipe="fine_grained"):
 def main():
     """Run what has no record yet."""
     from skh2edl.benchmark import run_experiments
+    from skh2edl.benchmark.protocols import METHODS as EVERY
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("assets", type=Path)
-    parser.add_argument("--datasets", nargs="+", default=[*DATASETS])
-    parser.add_argument("--methods", nargs="+", default=[*METHODS])
+    parser.add_argument("--datasets", nargs="+", choices=DATASETS, default=[*DATASETS])
+    parser.add_argument("--network", choices=[*NETWORKS], default=NETWORK)
+    parser.add_argument("--methods", nargs="+", choices=[*EVERY], default=[*METHODS])
     parser.add_argument("--recipe", choices=["fine_grained", "paper"], default="fine_grained")
     parser.add_argument("--epochs", nargs="+", type=int, default=[SHORT, EPOCHS, 2 * EPOCHS])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[*SEEDS])
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    weights = options.assets / "weights" / f"{NETWORK}.safetensors"
+    weights = options.assets / "weights" / f"{NETWORKS[options.network]}.safetensors"
     for dataset in options.datasets:
         machine = {"n_workers": 0}
-        runs = experiments(dataset, options.methods, options.recipe)
+        runs = experiments(
+            dataset, options.methods, options.recipe, options.network, options.seeds
+        )
         run_experiments(
             [run for run in runs if run.epochs in options.epochs],
             load(dataset, options.assets),
