@@ -472,7 +472,8 @@ def _where_vague(tree: Taxonomy, decisions: Sequence[DecisionFigures]) -> tuple[
         ]
     where = place(tree, vague.node)
     return f"More images under {where}", [
-        f"No prediction is wrong, but {percent(vague.stopping)} of the belief in its images stops at {where}, "
+        f"No prediction is wrong, but {percent(vague.stopping)} of the belief in its images stops "
+        f"at {where}, "
         "more than anywhere else."
     ]
 
