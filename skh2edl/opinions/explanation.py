@@ -13,6 +13,8 @@ from ..taxonomy.taxonomy import Taxonomy
 Row = npt.NDArray[np.float64]
 
 _MOST_NAMES = 3
+# Belief from which on the evidence "carries" to a class; below, it "leans".
+_CLEAR = 0.9
 # Two decimals are shown, so less than this would be shown as nothing.
 _VISIBLE = 0.005
 
@@ -51,24 +53,15 @@ def explain(tree: Taxonomy, row: OpinionRow) -> str:
         A few sentences, whatever the size of the tree.
     """
     if not row.reach.any():
-        return (
-            f"There is no evidence: all of the belief stays at {_place(tree, _top(tree))}. "
-            "Made to choose a leaf, it could only follow the base rates."
-        )
+        return "Cannot tell: there is no evidence."
     node, belief = _follow(tree, row.reach)
-    sentences = [_how_far(tree, node, belief)]
-    if tree.n_children[node]:
-        sentences.append(_what_remains(tree, row, node, belief))
+    if not tree.n_children[node]:
+        return " ".join([f"{_how_far(tree, node, belief)}.", *_elsewhere(tree, row, node, belief)])
+    sentences = [f"{_how_far(tree, node, belief)}{_what_remains(tree, row, node, belief)}"]
     # Once most of the belief has arrived, what it is divided between says more.
-    if not tree.n_children[node] or belief < 0.9:
+    if belief < _CLEAR:
         sentences += _elsewhere(tree, row, node, belief)
-    if tree.n_children[node]:
-        sentences.append(_forced_choice(tree, row))
-    if row.stops.sum() >= _VISIBLE:
-        sentences.append(
-            "Belief that stops is not committed further; it is not a probability of error."
-        )
-    return " ".join(sentences)
+    return " ".join([*sentences, _forced_choice(tree, row)])
 
 
 def _top(tree: Taxonomy) -> int:
@@ -77,22 +70,27 @@ def _top(tree: Taxonomy) -> int:
 
 
 def _follow(tree: Taxonomy, reach: Row) -> tuple[int, float]:
-    """Go down as long as one child holds more than half of all belief."""
+    """Go down while one child holds more than half of all belief and has no rival."""
     node, belief = _top(tree), 1.0
     while tree.n_children[node]:
         decisions = _decisions(tree, node)
         best = decisions.start + int(np.argmax(reach[decisions]))
-        if reach[best] <= 0.5:
+        if reach[best] <= 0.5 or _count_rivals(reach[decisions]) > 1:
             break
         node, belief = int(tree.last_of_chain[tree.decision_children[best]]), float(reach[best])
     return node, belief
 
 
+def _count_rivals(reach: Row) -> int:
+    """Count the children with at least half as much belief as the best, itself included."""
+    return int(np.count_nonzero(reach >= max(reach.max() / 2, np.finfo(float).tiny)))
+
+
 def _how_far(tree: Taxonomy, node: int, belief: float) -> str:
     if node == _top(tree):
-        return f"The evidence does not carry below {_place(tree, node)}."
-    way = "all the way to" if not tree.n_children[node] else "to"
-    return f"The evidence carries {way} {_place(tree, node)} (belief {_share(belief)})."
+        return "Cannot tell" if tree.n_children[node] else _place(tree, node)
+    verb = "carries" if belief >= _CLEAR else "leans"
+    return f"The evidence {verb} to {_place(tree, node)} (belief {_decimal(belief)})"
 
 
 def _what_remains(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> str:
@@ -101,22 +99,20 @@ def _what_remains(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> 
     reach = row.reach[decisions]
     stops = float(row.stops[_branching(tree, node)])
     order = np.argsort(-reach, kind="stable")
-    best = reach[order[0]]
-    names = [_step(tree, decisions.start + int(child)) for child in order[:_MOST_NAMES]]
-    rivals = int(np.count_nonzero(reach >= max(best / 2, np.finfo(float).tiny)))
-    tail = f"{_share(stops)} of the belief stops at {_name(tree, node)}."
-    if stops >= belief / 2:
-        lean = ""
-        if best >= _VISIBLE and best - reach[order[1]] >= _VISIBLE:
-            lean = f", leaning to {names[0]} (belief {_share(best)})"
-        return f"Between {_list(names, reach.size)} it cannot decide{lean}: {tail}"
-    if rivals == 1:
-        return f"It leans to {names[0]} (belief {_share(best)}); {tail}"
+    n_rivals, joint = _count_rivals(reach), ": " if node == _top(tree) else "; below, "
     shown = [
-        f"{name} (belief {_share(reach[child])})"
-        for name, child in zip(names[:rivals], order, strict=False)
+        f"{_step(tree, decisions.start + int(child))} (belief {_decimal(reach[child])})"
+        for child in order[:_MOST_NAMES]
+        if reach[child] >= _VISIBLE
     ]
-    return f"It is divided between {_list(shown, rivals)}; {tail}"
+    tail = f"{_decimal(stops)} of the belief goes no further"
+    if stops >= belief / 2:
+        lean = f", leaning to {shown[0]}" if n_rivals == 1 and shown else ""
+        names = [_step(tree, decisions.start + int(child)) for child in order[:_MOST_NAMES]]
+        return f"{joint}it may be {_list(names, reach.size, 'or')}{lean}. {_capital(tail)}."
+    if n_rivals == 1:
+        return f"{joint}it leans to {shown[0]}, and {tail}."
+    return f"{joint}it is {_list(shown, n_rivals, 'or')}, and {tail}."
 
 
 def _elsewhere(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> list[str]:
@@ -131,7 +127,7 @@ def _elsewhere(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> lis
         decision = int(tree.parent_decision[decision])
     higher = sorted(above, key=lambda branching: -row.stops[branching])
     parts = [
-        f"{_share(row.stops[branching])} stops at "
+        f"{_decimal(row.stops[branching])} stops at "
         f"{_place(tree, int(tree.branching_nodes[branching]))}"
         for branching in higher[:2]
         if row.stops[branching] >= _VISIBLE
@@ -147,31 +143,31 @@ def _rival(tree: Taxonomy, row: OpinionRow, rival: int, against: float) -> str:
     belief = float(row.reach[rival])
     if against - belief < _VISIBLE and belief >= _VISIBLE:
         # Its own belief, as in a table beside it: with the rest it may round to more.
-        return f"{_share(belief)} speaks for {_step(tree, rival)}"
-    lead = f", first of all {_step(tree, rival)} ({_share(belief)})" if belief >= _VISIBLE else ""
-    return f"{_share(against)} speaks for something else{lead}"
+        return f"{_decimal(belief)} is for {_step(tree, rival)}"
+    lead = f", first of all {_step(tree, rival)} ({_decimal(belief)})" if belief >= _VISIBLE else ""
+    return f"{_decimal(against)} is for something else{lead}"
 
 
 def _forced_choice(tree: Taxonomy, row: OpinionRow) -> str:
-    order = np.argsort(-row.probability, kind="stable")[: _MOST_NAMES + 1]
-    first, second = int(order[0]), int(order[1])
+    first, second = np.argsort(-row.probability, kind="stable")[:2].tolist()
     best = float(row.probability[first])
+    kind = tree.level_names[-1] if tree.level_names else "class"
+    lead = f"Made to name one {str(kind).replace('_', ' ')}, it"
     tied = np.flatnonzero(row.probability >= best * (1 - 1e-6))
     if tied.size > 1:
         names = [str(tree.leaves[leaf]) for leaf in tied[:_MOST_NAMES].tolist()]
         return (
-            f"Made to choose a leaf, it has no favourite: {_list(names, tied.size)} are equally "
-            f"probable ({_share(best)} each)."
+            f"{lead} has no favourite: {_list(names, tied.size)} are equally probable "
+            f"({_decimal(best)} each)."
         )
     belief = float(row.reach[tree.last_decision[tree.leaf_nodes[first]]])
     source = ", most of it from the base rates" if belief < best / 2 else ""
-    next_best = _share(row.probability[second])
+    next_best = _decimal(row.probability[second])
     before = f"before {tree.leaves[second]} ({next_best})"
-    if next_best == _share(best):
+    if next_best == _decimal(best):
         before = f"hardly before {tree.leaves[second]} (nearly the same)"
     return (
-        f"Made to choose a leaf, it would take {tree.leaves[first]} (probability {_share(best)}"
-        f"{source}) {before}."
+        f"{lead} would take {tree.leaves[first]} (probability {_decimal(best)}{source}) {before}."
     )
 
 
@@ -191,11 +187,7 @@ def _place(tree: Taxonomy, node: int) -> str:
     while node > 0:
         path.append(str(tree.names[node]))
         node = int(tree.parents[node])
-    return _join(path[::-1]) if path else str(tree.root_name)
-
-
-def _name(tree: Taxonomy, node: int) -> str:
-    return str(tree.names[node] if node else tree.root_name)
+    return _join(path[::-1]) if path else "the whole tree"
 
 
 def _step(tree: Taxonomy, decision: int) -> str:
@@ -215,15 +207,19 @@ def _join(names: Sequence[str]) -> str:
     return " > ".join(kept)
 
 
-def _list(parts: Sequence[str], count: int) -> str:
+def _list(parts: Sequence[str], count: int, word: str = "and") -> str:
     """Write "a, b and c" or "a, b, c and 4 more"."""
     shown = list(parts[:_MOST_NAMES])
     if count > len(shown):
         shown.append(f"{count - len(shown)} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {word} {shown[-1]}"
 
 
-def _share(value: float) -> str:
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _decimal(value: float) -> str:
     """Format a fraction with two decimals, never rounding something to nothing or to all."""
     if value <= 0 or value >= 1:
         return f"{min(max(value, 0), 1):.0f}"

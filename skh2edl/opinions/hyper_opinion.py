@@ -514,10 +514,9 @@ class HyperOpinion:
         --------
         >>> tree = Taxonomy.from_nested({"Boeing": ["737", "747"], "Fokker 70": None})
         >>> print(HyperOpinion.from_evidence(tree, [97, 1, 1, 0]).explain())
-        The evidence carries to Boeing (belief 0.97). Between 737 and 747 it cannot decide,
-        leaning to 737 (belief 0.32): 0.65 of the belief stops at Boeing. Made to choose a leaf, it
-        would take 737 (probability 0.65, most of it from the base rates) before 747 (0.33).
-        Belief that stops is not committed further; it is not a probability of error.
+        The evidence carries to Boeing (belief 0.97); below, it may be 737 or 747, leaning to 737
+        (belief 0.32). 0.65 of the belief goes no further. Made to name one class, it would take 737
+        (probability 0.65, most of it from the base rates) before 747 (0.33).
         """
         one = self[int(i)]
         walk = self._walk

@@ -26,8 +26,6 @@ _PLANNED = 6
 _SHOWN_PAIRS = 8
 # Fields of the records that hold nodes; the JSON has their labels.
 _NODE_FIELDS = {"truth", "predicted", "meeting", "node", "nodes", "taken_for", "children"}
-# Names in the JSON that differ from those of the records.
-_JSON_NAMES = {"predicted": "answer", "n_predicted": "n_answer", "fractions": "shares"}
 
 
 class Mended(NamedTuple):
@@ -382,7 +380,7 @@ def _plain(value: Any, tree: Taxonomy) -> Any:
             nodes = fields[key]
             is_one = isinstance(nodes, int)
             fields[key] = tree.label(nodes) if is_one else [tree.label(node) for node in nodes]
-        value = {_JSON_NAMES.get(key, key): item for key, item in fields.items()}
+        value = fields
     if isinstance(value, dict):
         return {str(key): _plain(item, tree) for key, item in value.items()}
     if isinstance(value, (np.ndarray, np.generic)):

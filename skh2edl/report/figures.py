@@ -124,7 +124,7 @@ class DecisionFigures(NamedTuple):
     n_first_errors : int
         Of these, predictions that were right down to the node and wrong at its decision.
     stopping : float
-        Mean belief that stops here, over all samples; NaN without opinions.
+        Mean belief that stops here, over the `n_passing` samples; NaN without opinions or samples.
     children : tuple of int
         The children in these first errors, as label or prediction, most frequent first.
     """
@@ -150,8 +150,9 @@ class HedgeFigures(NamedTuple):
         Images labelled with a leaf, and right predictions among them; the root is always right.
     low, high : float
         95 % interval of the accuracy.
-    fractions : tuple of float
-        Fraction of predictions that stop at the root, at each level below it, and at a leaf (last).
+    stops : tuple of (int, int)
+        Predictions that stop at the root, at each level below it, and at a leaf (last): how many,
+        and how many of these are right. Only images labelled with a leaf count.
     nodes : ndarray of int of shape (n_all,)
         The hedged predictions of all images.
     """
@@ -162,13 +163,19 @@ class HedgeFigures(NamedTuple):
     n_right: int
     low: float
     high: float
-    fractions: tuple[float, ...]
+    stops: tuple[tuple[int, int], ...]
     nodes: IntArray
 
     @property
     def accuracy(self) -> float:
         """Fraction of right predictions, NaN without samples."""
         return self.n_right / self.n_samples if self.n_samples else np.nan
+
+    @property
+    def given(self) -> tuple[int, int]:
+        """Predictions other than the root, and right ones among them."""
+        n_given, n_right = np.sum(self.stops[1:], axis=0).tolist()
+        return n_given, n_right
 
 
 class UncertaintyFigures(NamedTuple):
@@ -447,7 +454,12 @@ def decision_figures(predictions: Predictions, truth: IntArray) -> list[Decision
     passing = tree.sum_below(n_labelled) - n_labelled
     stopping = np.full(tree.n_branching, np.nan)
     if predictions.opinion is not None:
-        stopping = predictions.opinion.mass[:, tree.n_leaves :].mean(axis=0, dtype=np.float64)
+        mass = predictions.opinion.mass[:, tree.n_leaves :]
+        for branching, node in enumerate(tree.branching_nodes.tolist()):
+            below = (tree.leaf_start[ends] >= tree.leaf_start[node]) & (ends != node)
+            below &= tree.leaf_stop[ends] <= tree.leaf_stop[node]
+            if below.any():
+                stopping[branching] = mass[below, branching].mean(dtype=np.float64)
     involved: dict[int, Counter[int]] = defaultdict(Counter)
     for node, *both in zip(meeting.tolist(), ends[wrong].tolist(), given.tolist(), strict=True):
         involved[node].update(_child_towards(tree, node, end) for end in both)
@@ -506,7 +518,8 @@ def hedge_figures(
         for side, threshold in enumerate(thresholds):
             nodes[half == side] = hedged_nodes(leaves[half == side], tree, threshold)
         n_samples = int(counted.sum())
-        n_right = int(covers(nodes[counted, None], ends[counted], tree).sum())
+        is_right = covers(nodes[counted, None], ends[counted], tree)[:, 0]
+        n_right = int(is_right.sum())
         figures.append(
             HedgeFigures(
                 target,
@@ -514,20 +527,22 @@ def hedge_figures(
                 n_samples,
                 n_right,
                 *wilson_interval(n_right, n_samples),
-                _stops(tree, nodes[predictions.readable]),
+                _stops(tree, nodes[counted], is_right),
                 nodes,
             )
         )
     return figures
 
 
-def _stops(tree: Taxonomy, nodes: IntArray) -> tuple[float, ...]:
-    """Return the fraction of nodes at the root, at each level, and at leaves."""
+def _stops(tree: Taxonomy, nodes: IntArray, is_right: BoolArray) -> tuple[tuple[int, int], ...]:
+    """Count the nodes at the root, at each level, and at leaves, and the right ones of each."""
     n_leaves = tree.leaf_stop[nodes] - tree.leaf_start[nodes]
     place = np.where(n_leaves == 1, tree.n_levels, tree.depths[nodes])
     place[n_leaves == tree.n_leaves] = 0
-    counts = np.bincount(place, minlength=tree.n_levels + 1)
-    return tuple((counts / max(len(nodes), 1)).tolist())
+    n_places = tree.n_levels + 1
+    counts = np.bincount(place, minlength=n_places).tolist()
+    right = np.bincount(place[is_right], minlength=n_places).tolist()
+    return tuple(zip(counts, right, strict=True))
 
 
 def labelled_with_leaf(predictions: Predictions, truth: IntArray) -> BoolArray:

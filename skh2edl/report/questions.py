@@ -176,8 +176,10 @@ def _calibration(level: LevelFigures) -> str:
 
 def _hedge(report: EvaluationReport) -> str:
     hedge = _usual(report.hedges)
-    nothing, leaf = hedge.fractions[0], hedge.fractions[-1]
-    silent = f" and {percent(nothing)} say nothing, which counts as right" if nothing else ""
+    n_given, n_right = hedge.given
+    said = f"it predicts something for {part_of(n_given, hedge.n_samples)} of the images"
+    if n_given:
+        said += f" and is then right for {part_of(n_right, n_given)}"
     broken = ""
     if is_missed(hedge):
         broken = (
@@ -188,8 +190,8 @@ def _hedge(report: EvaluationReport) -> str:
             broken += " The fault of the data is a part of it (see below)."
     return (
         f"If predictions may stop at a coarser class when uncertain (the {percent(hedge.target)} "
-        f"hedge), {percent(hedge.accuracy)} of them are right: {percent(leaf)} still name "
-        f"a single leaf{silent}.{broken}"
+        f"hedge), {said}. With “cannot tell” counted as right, {percent(hedge.accuracy)} are "
+        f"right.{broken}"
     )
 
 
@@ -470,7 +472,8 @@ def _where_vague(tree: Taxonomy, decisions: Sequence[DecisionFigures]) -> tuple[
         ]
     where = place(tree, vague.node)
     return f"More images under {where}", [
-        f"No prediction is wrong, but {percent(vague.stopping)} of all belief stops at {where}, "
+        f"No prediction is wrong, but {percent(vague.stopping)} of the belief in its images stops "
+        f"at {where}, "
         "more than anywhere else."
     ]
 

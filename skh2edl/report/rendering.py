@@ -77,7 +77,7 @@ def render(report: EvaluationReport) -> str:
         even_guesses=[f"{np.log(level.n_classes):.2f} at {level.name}" for level in measured],
         reliability=_reliability(report, measured),
         depth=_depth(report),
-        stop_columns=[(f"stops at {level.name}", "") for level in report.levels[-2::-1]],
+        stop_columns=[(level.name, "") for level in report.levels[-2::-1]],
         pairs=[(pair, *_group(report, pair)) for pair in report.confusions],
         to_collect=classes_to_collect(report.classes, explained)[:_MAX_CLASSES],
         has_explained=bool(explained),
@@ -281,7 +281,7 @@ def _case(report: EvaluationReport, row: int) -> dict[str, Any]:
 def _hedged(report: EvaluationReport, node: int) -> Any:
     tree = report.taxonomy
     is_everything = tree.leaf_stop[node] - tree.leaf_start[node] == tree.n_leaves
-    return "says nothing" if is_everything else tree.label(node)
+    return "cannot tell" if is_everything else tree.label(node)
 
 
 def _title(report: EvaluationReport, row: int, line: Row) -> str:

@@ -253,8 +253,8 @@ def _explain(prediction: Prediction) -> str:
     best = np.argsort(-leaves, kind="stable")[:2].tolist()
     first, second = (f"{tree.leaves[leaf]} (probability {leaves[leaf]:.2f})" for leaf in best)
     return (
-        f"The likeliest leaf is {first}, before {second}. This model gives probabilities only; how "
-        "much of them rests on evidence it cannot say."
+        f"The likeliest class is {first}, before {second}. This model gives probabilities only; "
+        "how much of them rests on evidence it cannot say."
     )
 
 

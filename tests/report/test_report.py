@@ -197,10 +197,11 @@ def test_halves_calibrate_each_other_so_that_no_prediction_sets_its_own_threshol
     assert report.is_cross_calibrated
     assert [hedge.target for hedge in report.hedges] == [0.9, 0.95, 0.99]
     for hedge in report.hedges:
-        assert sum(hedge.fractions) == pytest.approx(1)
+        assert np.sum(hedge.stops, axis=0).tolist() == [hedge.n_samples, hedge.n_right]
+        assert hedge.stops[0][0] == hedge.stops[0][1]  # the root is always right
         # The guarantee, and some room for 300 samples.
         assert hedge.accuracy >= hedge.target - 3 * np.sqrt(hedge.target * (1 - hedge.target) / 300)
-    leaves = [hedge.fractions[-1] for hedge in report.hedges]
+    leaves = [hedge.stops[-1][0] for hedge in report.hedges]
     assert leaves == sorted(leaves, reverse=True)
     # A label changed to a wrong one moves the threshold of the other half only.
     changed = y.copy()
@@ -213,7 +214,7 @@ def test_halves_calibrate_each_other_so_that_no_prediction_sets_its_own_threshol
 def test_too_few_images_guarantee_nothing():
     report = EvaluationReport.from_predictions(["lynx"] * 8, proba_of(["lynx"] * 8), TREE)
     assert all(np.isinf(hedge.threshold) for hedge in report.hedges)
-    assert all(hedge.fractions[0] == 1 for hedge in report.hedges)
+    assert all(hedge.stops[0] == (8, 8) and hedge.given == (0, 0) for hedge in report.hedges)
     assert "too few images" in report.to_html()
 
 
@@ -451,9 +452,9 @@ def test_figures_can_be_written_as_json_without_nan(counted):
     content = json.loads(json.dumps(counted.to_dict(), allow_nan=False))
     assert content["levels"][1]["n_right"] == 6
     first = content["confusions"][0]
-    assert (first["truth"], first["answer"], first["n_answer"]) == ("lynx", "puma", 3)
+    assert (first["truth"], first["predicted"], first["n_predicted"]) == ("lynx", "puma", 3)
     assert first["rows"] == ["sample 2", "sample 3"]
-    assert sum(content["hedges"][0]["shares"]) == pytest.approx(1)
+    assert np.sum(content["hedges"][0]["stops"], axis=0)[0] == 10
     assert content["decisions"][0]["stopping"] is None
 
 

@@ -263,11 +263,20 @@ def test_the_hedge_says_beside_its_figure_that_silence_counts_as_right():
         report_of({("lynx", "lynx"): 100, (label, "lynx"): 100}).questions[0].sentences[-1]
         for label in ("fox", "puma")
     )
-    assert (
-        "100 % of them are right: 0 % still name a single leaf and 100 % say nothing, which "
-        in (silent)
-    )
-    assert "say nothing" not in coarse
+    assert "it predicts something for 0 of 200 (0 %) of the images. With “cannot tell”" in silent
+    assert "for 200 of 200 (100 %) of the images and is then right for 200 of 200 (100 %)" in coarse
+
+
+def test_the_hedge_counts_the_right_predictions_of_each_level():
+    # A threshold of 0.5 keeps every leaf: 60 right, 20 of the other species, 10 of another kind.
+    counts = {("lynx", "lynx"): 60, ("puma", "lynx"): 20, ("fox", "lynx"): 10}
+    hedge = report_of(counts, calibration=np.full(200, 0.5)).hedges[0]
+    assert hedge.stops == ((0, 0), (0, 0), (90, 60))
+    assert hedge.given == (90, 60)
+    # One of 0.75 is above P(lynx) = 0.7 and below P(cat) = 0.775: "cat" is right for 80 of 90.
+    hedge = report_of(counts, calibration=np.full(200, 0.75)).hedges[0]
+    assert hedge.stops == ((0, 0), (90, 80), (0, 0))
+    assert "80 of 90 (89 %)" in words(report_of(counts, calibration=np.full(200, 0.75)).to_html())
 
 
 def evidence_of(strengths):
@@ -336,7 +345,7 @@ def test_what_decides_stands_first_in_its_table(group_page):
         for row in re.findall("<thead>(.*?)</thead>", group_page)
     ]
     assert heads[0][:4] == ["level", "verdict", "", "right"]
-    assert heads[1][:3] == ["guaranteed", "right", "names a leaf"]
+    assert heads[1][:3] == ["guaranteed", "right", "right when it predicts"]
     # What a narrow screen cannot show says so.
     assert group_page.count("Wide table: scroll it sideways.") == sum(
         sum(map(bool, head)) >= 6 for head in heads

@@ -182,7 +182,7 @@ def test_a_model_without_opinions_shows_probabilities_only(baseline):
         leaves.append({n["label"]: n["probability"] for n in nodes if n["n_children"] == 0})
         assert sum(leaves[-1].values()) == pytest.approx(1)
         assert prediction["nonspecificity"] is None
-        assert "The likeliest leaf is" in prediction["explanation"]
+        assert "The likeliest class is" in prediction["explanation"]
     ids = [prediction["id"] for prediction in predictions]
     said = refusal(baseline.post("/api/fuse", json={"answers": ids, "how": "cumulative"}), 422)
     assert "no evidence to add up" in said

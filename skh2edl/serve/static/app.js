@@ -272,7 +272,7 @@ function showPrediction(photo) {
   const level = node.level === "nothing" ? "every class is possible" : node.level.replaceAll("_", " ");
   by("numbers").replaceChildren(make("strong", {}, level), node.level === "nothing" ? "" : `: ${threeNumbers(node)}`);
   let finest = "";
-  if (node.node !== leaf.node) finest = `Made to name a leaf: ${leaf.label}, ${twoDecimals(leaf.probability)}. `;
+  if (node.node !== leaf.node) finest = `Made to name one class: ${leaf.label}, ${twoDecimals(leaf.probability)}. `;
   if (prediction.n_images > 1 && isGuaranteed()) finest += "The guarantee holds for single photographs, not for fused ones.";
   by("finest").textContent = finest;
   tree.mark(node.node);

@@ -28,7 +28,7 @@ export function count(number, one, many) {
 
 // "nothing" is said of the whole tree, which is always right and never helps.
 export function predictionName(node) {
-  return node.level === "nothing" ? "No prediction is sure enough" : node.label;
+  return node.level === "nothing" ? "Cannot tell" : node.label;
 }
 
 export function threeNumbers(node) {
