@@ -60,7 +60,7 @@ def blur_kernels(sigma, size):
 
     Examples
     --------
-    >>> blur_kernels(np.array([0.0]), 2)[0].tolist()
+    >>> blur_kernels(np.array([0.0]), 2)[0].round(6).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
     offset = np.arange(size) - np.arange(size)[:, None]

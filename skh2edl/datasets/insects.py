@@ -41,14 +41,14 @@ INSECTS: dict[str, dict[str, tuple[int, ...] | tuple[str, ...]]] = {
 }
 LEVELS = ("order", "genus", "species")
 # Width of what tells the nodes of each level apart, relative to half the insect's length.
-DETAIL = {"order": 0.45, "genus": 0.24, "species": 0.09}
+DETAIL = {"order": 0.54, "genus": 0.32, "species": 0.13}
 # Blur over that width at which a tenth of the contrast is left: exp(-(pi x)^2 / 2) = 0.1.
 _LOST_BLUR = np.sqrt(2 * np.log(10)) / np.pi
 # Hidden fraction of the insect from which on a level cannot be seen.
 _LOST_COVER = {"order": 0.75, "genus": 0.5, "species": 0.25}
 
-_WORDS = ("", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-_WORDS += ("eleven", "twelve")
+_WORDS = ["", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+_WORDS += ["eleven", "twelve"]
 _LAYERS = ("wing", "mark", "accent", "body")
 _WING, _MARK, _ACCENT, _BODY = range(1, 5)
 _CHUNK = 512  # images composed together
@@ -122,7 +122,7 @@ def make_insects(
     Notes
     -----
     A level is visible while the blur leaves a tenth of the contrast of what tells its nodes apart,
-    which is 0.09 (species), 0.24 (genus) and 0.45 (order) of half the insect's length wide, and
+    which is 0.13 (species), 0.32 (genus) and 0.54 (order) of half the insect's length wide, and
     while no more than a quarter, a half or three quarters of the insect are covered.
 
     Examples
@@ -185,7 +185,7 @@ def make_insects(
 
 def _paths():
     """Return path -> (order, kind of marks, count or colour) of all leaves."""
-    paths = {}
+    paths: dict[tuple[str, ...], tuple[str, str, int | str | None]] = {}
     for order, genera in INSECTS.items():
         for marks, species in genera.items():
             genus = f"{marks} {order}"
@@ -249,7 +249,8 @@ class _Masters:
 
     def __call__(self, kind):
         if kind not in self._masters:
-            half = _draw_half(*self._drawn[kind], 2 * self.size)
+            order, marks, which = self._drawn[kind]
+            half = _draw_half(order, marks, which, 2 * self.size)
             layer = np.concatenate([half[:, ::-1], half], axis=1)
             bands = [Image.fromarray(np.uint8(255) * (layer == i)) for i in (1, 2, 3, 4)]
             # CMYK has four bands that interpolate alone; RGBA multiplies the first three.
@@ -334,7 +335,9 @@ def _butterfly(pen):
 
 def _moth(pen):
     pen.line((0.05, -0.72), (0.22, -0.84), (0.44, -0.84), width=0.07)
-    pen.polygon(_WING, [(-0.3, -0.72), (0.3, -0.72), (0.78, 0.3), (1.05, 0.86), (0.2, 0.8), (0, 0.7)])
+    pen.polygon(
+        _WING, [(-0.3, -0.72), (0.3, -0.72), (0.78, 0.3), (1.05, 0.86), (0.2, 0.8), (0, 0.7)]
+    )
     pen.ellipse(_BODY, 0, -0.66, 0.15, 0.18)
     pen.line((0, -0.5), (0, 0.6), width=0.03)
     return [(0.05, -0.4, 0.72, 0.78, True)]
@@ -393,13 +396,12 @@ def _spotted(pen, box, count):
     radius = np.sqrt(0.13 * (x1 - x0) * (y1 - y0) / np.pi / count)
     dice = _DICE[count] if lengthwise else [(0.5, (i + 0.5) / count) for i in range(count)]
     for across, along in dice:
-        pen.ellipse(_MARK, *_place(box, across, 0.75 * along), radius, radius)
+        pen.ellipse(_MARK, *_place(box, across, 0.85 * along), radius, radius)
 
 
 def _banded(pen, box, count):
-    x0, y0, x1, y1, lengthwise = box
     for i in range(count):
-        low, high = (0.25 + 0.75 * (i + at) / count for at in (0.3, 0.7))
+        low, high = (0.15 + 0.85 * (i + at) / count for at in (0.33, 0.67))
         corners = [_place(box, a, v) for a, v in [(-1, low), (2, low), (2, high), (-1, high)]]
         pen.polygon(_MARK, corners, rounds=0)
 
