@@ -8,6 +8,7 @@ from .fgvc_aircraft import load_fgvc_aircraft
 from .folder import load_image_folder
 from .glyphs import make_glyphs
 from .grocery_store import load_grocery_store
+from .insects import make_insects
 from .table import load_table
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "load_image_folder",
     "load_table",
     "make_glyphs",
+    "make_insects",
 ]

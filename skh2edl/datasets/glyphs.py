@@ -2,7 +2,6 @@
 
 import unicodedata
 from collections.abc import Sequence
-from numbers import Real
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ..taxonomy import Taxonomy
 from ..utils.optional import import_optional
+from ._drawing import blur_kernels, check_integers, check_range, deal, generator, random_split
 from ._record import LabelledImages
 
 
@@ -134,16 +134,16 @@ def make_glyphs(
     >>> int(hard.info["lookalikes"].min())
     1
     """
-    _check_sizes(n_samples, image_size, n_views)
+    check_integers(n_samples=(n_samples, 1), image_size=(image_size, 8), n_views=(n_views, 1))
     ranges = {
-        "blur": _check_range("blur", blur, np.inf),
-        "noise": _check_range("noise", noise, np.inf),
-        "occlusion": _check_range("occlusion", occlusion, 1.0),
-        "ghost": _check_range("ghost", ghost, 1.0),
+        "blur": check_range("blur", blur),
+        "noise": check_range("noise", noise),
+        "occlusion": check_range("occlusion", occlusion, 1.0),
+        "ghost": check_range("ghost", ghost, 1.0),
     }
     if ghost_level not in _LEVELS:
         raise ValueError(f"ghost_level must be one of {_LEVELS}, got {ghost_level!r}.")
-    rng = _generator(random_state)
+    rng = generator(random_state)
     inventory = _Inventory(scripts)
 
     n_subjects = -(-n_samples // n_views)
@@ -172,7 +172,7 @@ def make_glyphs(
         images=images,
         labels=inventory.names[character],
         taxonomy=inventory.taxonomy,
-        split=_split(n_subjects, rng)[subject],
+        split=random_split(n_subjects, rng)[subject],
         ids=np.array([f"glyph-{i:06d}" for i in range(n_samples)]),
         groups=np.array([f"subject-{i:06d}" for i in subject]),
         licence="drawn with the DejaVu (Bitstream Vera licence) and STIX (SIL OFL) fonts",
@@ -220,7 +220,7 @@ class _Inventory:
     def draw(self, n_subjects, lookalike_fraction, rng):
         """Return (n_subjects,) indices of characters, all equally often."""
         if lookalike_fraction is None:
-            return _deal(np.arange(len(self.characters)), n_subjects, rng)
+            return deal(np.arange(len(self.characters)), n_subjects, rng)
         if not 0 <= lookalike_fraction <= 1:
             raise ValueError(
                 f"lookalike_fraction must be None or between 0 and 1, got {lookalike_fraction!r}."
@@ -233,7 +233,7 @@ class _Inventory:
                 f"and {tuple(dict.fromkeys(self.scripts.tolist()))} share none. Add a script, "
                 "or leave lookalike_fraction at None."
             )
-        drawn = [_deal(pools[0], n_alike, rng), _deal(pools[1], n_subjects - n_alike, rng)]
+        drawn = [deal(pools[0], n_alike, rng), deal(pools[1], n_subjects - n_alike, rng)]
         return rng.permutation(np.concatenate(drawn))
 
     def draw_partners(self, character, level, rng):
@@ -257,18 +257,6 @@ class _Inventory:
             rows = allowed[character[start : start + _CHUNK]]
             partners[start : start + _CHUNK] = (rng.random(rows.shape) * rows).argmax(axis=1)
         return partners
-
-
-def _deal(pool, n, rng):
-    """Return n entries of the pool in random order, whose counts differ by one at most."""
-    rounds = [rng.permutation(pool) for _ in range(-(-n // len(pool)))] if n else []
-    return rng.permutation(np.concatenate([*rounds, pool[:0]])[:n])
-
-
-def _split(n_subjects, rng):
-    n_test, n_val = round(0.2 * n_subjects), round(0.1 * n_subjects)
-    n_train = n_subjects - n_test - n_val
-    return rng.permutation(np.repeat(["train", "val", "test"], [n_train, n_val, n_test]))
 
 
 class _Masters:
@@ -322,7 +310,7 @@ def _distort(masters, chosen, amounts, size, rng):
             np.maximum(ink[i], faint, out=ink[i])
     ink /= 255
 
-    kernel = _blur_kernels(amounts["blur"], size)
+    kernel = blur_kernels(amounts["blur"], size)
     ink = kernel @ ink @ kernel.transpose(0, 2, 1)
 
     paper = rng.uniform(0.8, 1.0, size=(n, 1, 1))
@@ -355,14 +343,6 @@ def _affine(n, master_size, size, rng):
     return np.stack([a, b, c, d, e, f], axis=1).tolist()
 
 
-def _blur_kernels(sigma, size):
-    """Return (n, size, size) matrices that blur one axis; their rows sum to 1."""
-    offset = np.arange(size) - np.arange(size)[:, None]
-    # Below a tenth of a pixel the kernel is the identity up to rounding.
-    weight = np.exp(-0.5 * (offset / np.maximum(sigma, 0.1)[:, None, None]) ** 2)
-    return (weight / weight.sum(axis=2, keepdims=True)).astype(np.float32)
-
-
 def _patches(area, size, rng):
     """Return (n, size, size) masks of one rectangle each, with the given areas."""
     n = len(area)
@@ -375,29 +355,3 @@ def _patches(area, size, rng):
     rows = (centre >= top[:, None]) & (centre < (top + height)[:, None])
     columns = (centre >= left[:, None]) & (centre < (left + width)[:, None])
     return rows[:, :, None] & columns[:, None, :]
-
-
-def _check_sizes(n_samples, image_size, n_views):
-    for key, value, least in [
-        ("n_samples", n_samples, 1),
-        ("image_size", image_size, 8),
-        ("n_views", n_views, 1),
-    ]:
-        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
-            raise ValueError(f"{key} must be an integer of at least {least}, got {value!r}.")
-
-
-def _check_range(key, value, most):
-    limits = (value, value) if isinstance(value, Real) else tuple(value)
-    if len(limits) != 2 or not 0 <= limits[0] <= limits[1] <= most or np.isinf(limits[1]):
-        limit = "" if np.isinf(most) else f" and at most {most}"
-        raise ValueError(
-            f"{key} must be a number or a (low, high) pair of at least 0{limit}, got {value!r}."
-        )
-    return float(limits[0]), float(limits[1])
-
-
-def _generator(random_state):
-    if isinstance(random_state, np.random.RandomState):
-        random_state = int(random_state.randint(2**31 - 1))
-    return np.random.default_rng(random_state)
