@@ -1,8 +1,12 @@
-"""H2EDL beside its baselines on the same features, before and after calibration on held-out data.
+"""
+Calibration and baselines
+=========================
 
-A toy with few samples: it shows how to compare, and is no benchmark of the methods.
+H2EDL beside its baselines on the same features, before and after calibration on held-out data. A
+toy with few samples: it shows how to compare, and is no benchmark of the methods.
 """
 
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.frozen import FrozenEstimator
@@ -16,6 +20,7 @@ from skh2edl import (
     HierCEClassifier,
     Taxonomy,
 )
+from skh2edl.displays import ReliabilityDisplay
 from skh2edl.estimators.h2edl import VARIANTS
 from skh2edl.scorers import make_level_scorer, make_tree_scorer
 
@@ -39,10 +44,11 @@ models = {
     "H2EDL, plain": H2EDLClassifier(**VARIANTS["plain"], **common),  # a variant of the paper
     "H2EDL": H2EDLClassifier(**common),
 }
+# %%
+# H2EDL's evidence is scaled, the others' probabilities get a temperature.
 print(f"{'':40}" + "".join(f"{name:>10}" for name in scorers))
 for name, model in models.items():
     model.fit(X_train, y_train)
-    # H2EDL's evidence is scaled, the others' probabilities get a temperature.
     calibrated = CalibratedTreeClassifier(FrozenEstimator(model)).fit(X_held, y_held)
     if calibrated.method_ == "evidence":
         how = f" + evidence x {calibrated.evidence_scale_:.2f}"
@@ -52,3 +58,8 @@ for name, model in models.items():
         # A scorer negates a loss, so that greater is better; abs undoes that.
         values = [abs(scorer(scored, X_test, y_test)) for scorer in scorers.values()]
         print(f"{title:40}" + "".join(f"{value:10.3f}" for value in values))
+
+# %%
+# On the diagonal, predictions with confidence 0.7 are right in 70 % of cases.
+ReliabilityDisplay.from_estimator(models["H2EDL"], X_test, y_test, name="H2EDL")
+plt.show()

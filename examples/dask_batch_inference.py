@@ -1,4 +1,8 @@
-"""Predict every image of a large folder with a saved model, on the workers of a dask cluster.
+"""
+Batch inference on a cluster
+============================
+
+Predict every image of a large folder with a saved model, on the workers of a dask cluster::
 
     python examples/dask_batch_inference.py birds.safetensors photos predictions
 
@@ -33,7 +37,7 @@ def connect(options):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Predict a folder of images.")
     parser.add_argument("model", help="a .safetensors file that a classifier's save() wrote")
     parser.add_argument("folder", help="the images, in folders of any depth")
     parser.add_argument("out", help="a folder that all workers can write to")

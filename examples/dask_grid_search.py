@@ -1,4 +1,8 @@
-"""Search over parameters on the workers of a dask cluster.
+"""
+Search on a cluster
+===================
+
+Search over parameters on the workers of a dask cluster::
 
     python examples/dask_grid_search.py                              # a cluster on this machine
     python examples/dask_grid_search.py --scheduler tcp://head:8786  # a running cluster
@@ -44,7 +48,7 @@ def connect(options):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Search over parameters.")
     parser.add_argument("--scheduler", help="address of a running cluster")
     parser.add_argument("--workers", type=int, default=2, help="of a cluster on this machine")
     parser.add_argument("--threads", action="store_true", help="workers in this process")

@@ -1,5 +1,11 @@
-"""Choose parameters with GridSearchCV, by scores at the level that matters."""
+"""
+Search over parameters
+======================
 
+Choose parameters with GridSearchCV, by scores at the level that matters.
+"""
+
+import matplotlib.pyplot as plt
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, train_test_split
 from sklearn.pipeline import make_pipeline
@@ -25,6 +31,8 @@ search = GridSearchCV(
 )
 search.fit(X_train, y_train)
 
+# %%
+# Every candidate has its scores; the NLL chooses.
 print("   l2  kl_weight   NLL  shape  distance")
 results = search.cv_results_
 for candidate, parameters in enumerate(results["params"]):
@@ -35,3 +43,12 @@ for candidate, parameters in enumerate(results["params"]):
     print(f"{l2:5}  {kl_weight:9}  {-nll:.3f}  {shape:.3f}  {-distance:.3f}")
 print("chosen:", search.best_params_)
 print("score on test samples:", round(search.score(X_test, y_test), 3))
+
+nll = -results["mean_test_nll"].reshape(3, 3)  # by kl_weight, then l2: in the order of their names
+plt.imshow(nll, cmap="viridis_r")
+plt.colorbar(label="NLL")
+plt.xticks(range(3), search.param_grid["h2edlclassifier__l2"])
+plt.yticks(range(3), search.param_grid["h2edlclassifier__kl_weight"])
+plt.xlabel("l2")
+plt.ylabel("kl_weight")
+plt.show()

@@ -1,10 +1,13 @@
-"""Labels that stop above the leaves are training data too: what dropping them costs.
+"""
+Labels that stop early
+======================
 
-Most of the digits are labelled only "loop", "bow" or "straight". From such a label H2EDL learns
-the decisions above it, and nothing below it. A flat softmax drops it, or sums the probabilities of
-its leaves.
+Labels above the leaves are training data too: what does dropping them cost? Most of the digits
+are labelled only "loop", "bow" or "straight". From such a label H2EDL learns the decisions above
+it, and nothing below it. A flat softmax drops it, or sums the probabilities of its leaves.
 """
 
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -26,10 +29,13 @@ mixed = coarsen_labels(y_train, ids, fraction=0.8, level=1, taxonomy=tree)
 fine = np.isin(mixed, tree.leaves)
 print(f"{len(mixed)} training samples, {np.count_nonzero(~fine)} of them known only by shape")
 
+# %%
+# Every fit sees the same samples, or leaves out those with a coarse label.
 common = {"taxonomy": tree, "backbone": None, "random_state": 0}
 h2edl = H2EDLClassifier(**common)
 drop = FlatCEClassifier(partial_labels="drop", **common)
 marginal = FlatCEClassifier(partial_labels="marginal", **common)
+results = {}
 print(f"{'method':18}{'training labels':25}shape  digit")
 for name, clf, training, chosen, labels in [
     ("H2EDL", h2edl, "the fine ones", fine, mixed),
@@ -42,3 +48,16 @@ for name, clf, training, chosen, labels in [
     predictions = clf.fit(X_train[chosen], labels[chosen]).predict(X_test)
     shape, digit = (level_accuracy(y_test, predictions, tree, level) for level in (1, 2))
     print(f"{name:18}{training:25}{shape:.3f}  {digit:.3f}")
+    results[f"{name}: {training}"] = shape, digit
+
+figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
+places = np.arange(len(results))
+for offset, (level, values) in enumerate(
+    zip(("shape", "digit"), zip(*results.values(), strict=True), strict=True)
+):
+    ax.barh(places + 0.4 * offset, values, 0.38, label=level)
+ax.set_yticks(places + 0.2, list(results))
+ax.invert_yaxis()
+ax.set(xlabel="accuracy", xlim=(0.5, 1))
+ax.legend()
+plt.show()

@@ -1,9 +1,13 @@
-"""Predictions as deep in the tree as a guaranteed accuracy allows, from two kinds of classifiers.
+"""
+Predictions with a guarantee
+============================
 
-The guarantee needs calibration data like the new data. A threshold set by hand guarantees nothing:
-the last line of each classifier shows what 0.8 gives.
+Predictions as deep in the tree as a guaranteed accuracy allows, from two kinds of classifiers. The
+guarantee needs calibration data like the new data. A threshold set by hand guarantees nothing: the
+last line of each classifier shows what 0.8 gives.
 """
 
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
@@ -22,6 +26,7 @@ models = {
     "H2EDL": H2EDLClassifier(tree, backbone=None, random_state=0),
     "random forest": RandomForestClassifier(100, random_state=0),
 }
+depths = {}
 for name, model in models.items():
     model.fit(X_train, y_train)
     print(f"{name}: {np.mean(model.predict(X_new) == y_new):.1%} of the digits right")
@@ -29,6 +34,7 @@ for name, model in models.items():
         hedged = HedgedClassifier(FrozenEstimator(model), target, taxonomy=tree)
         hedged.fit(X_held, y_held)  # the model is frozen: only the threshold is learnt
         depth = tree.depths[tree.resolve(hedged.predict(X_new))]
+        depths[f"{name}, {target:.0%}"] = [np.mean(depth == level) for level in (2, 1, 0)]
         print(
             f"  guaranteed {target:.0%}, {hedged.score(X_new, y_new):.1%} right: "
             f"{np.mean(depth == 2):.0%} digits, {np.mean(depth == 1):.0%} shapes, "
@@ -38,5 +44,21 @@ for name, model in models.items():
     wrong = np.count_nonzero(model.predict(X_new)[sure] != y_new[sure])
     print(f"  0.8 set by hand: {sure.sum()} of {len(sure)} digits named, {wrong} of them wrong")
 
+# %%
+# The reason for each prediction.
 frame = hedged.predict_frame(X_new[:3])
 print(frame[["node", "probability", "reason"]].to_string())
+
+# %%
+# The higher the target, the more predictions stop at the shape.
+figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
+left = np.zeros(len(depths))
+for level, values in zip(
+    ("digit", "shape", "neither"), zip(*depths.values(), strict=True), strict=True
+):
+    ax.barh(list(depths), values, left=left, label=level)
+    left += values
+ax.invert_yaxis()
+ax.set_xlabel("fraction of the predictions")
+ax.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1))
+plt.show()

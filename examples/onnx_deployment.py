@@ -1,8 +1,15 @@
-"""One ONNX file for a runtime without torch and without this package, and a hedge beside it."""
+"""
+Deployment with ONNX
+====================
+
+One ONNX file for a runtime without torch and without this package, and a hedge beside it.
+"""
 
 import json
+import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import onnxruntime
 from sklearn.datasets import load_digits
@@ -11,7 +18,8 @@ from sklearn.model_selection import train_test_split
 
 from skh2edl import H2EDLClassifier, HedgedClassifier, Taxonomy
 
-# Where the model is made -------------------------------------------------------------------------
+# %%
+# Where the model is made
 
 tree = Taxonomy.from_nested(
     {"loop": ["0", "6", "8", "9"], "bow": ["2", "3", "5"], "straight": ["1", "4", "7"]}
@@ -22,15 +30,17 @@ X_train, X_rest, y_train, y_rest = train_test_split(X, y.astype(str), random_sta
 X_held, X_new, y_held, y_new = train_test_split(X_rest, y_rest, random_state=0)
 clf = H2EDLClassifier(tree, backbone=None, random_state=0).fit(X_train, y_train)
 hedged = HedgedClassifier(FrozenEstimator(clf), target_accuracy=0.95).fit(X_held, y_held)
-clf.export_onnx("digits.onnx")
-Path("hedge.json").write_text(json.dumps({"threshold": hedged.threshold_}))
+made = Path(tempfile.mkdtemp())
+clf.export_onnx(made / "digits.onnx")
+(made / "hedge.json").write_text(json.dumps({"threshold": hedged.threshold_}))
 
-# Where it is used: numpy and onnxruntime only ----------------------------------------------------
+# %%
+# Where it is used: numpy and onnxruntime only
 
-session = onnxruntime.InferenceSession("digits.onnx")
+session = onnxruntime.InferenceSession(made / "digits.onnx")
 metadata = session.get_modelmeta().custom_metadata_map
 nodes, classes = json.loads(metadata["nodes"]), np.array(json.loads(metadata["classes"]))
-threshold = json.loads(Path("hedge.json").read_text())["threshold"]
+threshold = json.loads((made / "hedge.json").read_text())["threshold"]
 names = [output.name for output in session.get_outputs()]
 outputs = dict(zip(names, session.run(None, {"features": X_new}), strict=True))
 for name, values in outputs.items():
@@ -52,3 +62,10 @@ print("first predictions:", predictions[:8])
 print("the same as in Python:", np.mean(np.array(predictions) == hedged.predict(X_new)))
 difference = np.abs(outputs["leaf_probability"] - clf.predict_proba(X_new)).max()
 print(f"largest difference of a probability: {difference:.0e}")
+
+figure, axes = plt.subplots(1, 8, figsize=(9, 1.6))
+for ax, pixels, prediction in zip(axes, X_new, predictions, strict=False):
+    ax.imshow(pixels.reshape(8, 8), cmap="gray_r")
+    ax.set_title(prediction.split("/")[-1])
+    ax.axis("off")
+plt.show()

@@ -1,9 +1,13 @@
-"""Several photographs of one subject, fused into one opinion and one prediction.
+"""
+Several photographs of one subject
+==================================
 
-Photographs of one subject are neither independent nor identical: `dependence` is the correlation
-between them. It is chosen on validation subjects, by the likelihood of their labels.
+Opinions on several photographs are fused into one. Photographs of one subject are neither
+independent nor identical: `dependence` is the correlation between them. It is chosen on validation
+subjects, by the likelihood of their labels.
 """
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 from skh2edl import H2EDLClassifier, fuse_subjects
@@ -44,6 +48,8 @@ clf = H2EDLClassifier(tree, backbone=None, random_state=0)
 clf.fit(features(train.images), train.labels)
 by_picture = {part: clf.predict_hyper_opinion(features(part.images)) for part in (val, test)}
 
+# %%
+# The dependence that suits the validation subjects best is kept.
 print("dependence   NLL of validation subjects")
 scores = {}
 for dependence in (0, 0.1, 0.3, 1):
@@ -60,3 +66,11 @@ picture = by_picture[test].nonspecificity.argmax()
 subject = np.flatnonzero(fused.groups == test.groups[picture])[0]
 print("the vaguest picture alone:", by_picture[test].explain(picture))
 print("with the others:", fused.explain(subject))
+
+figure, axes = plt.subplots(1, 5, figsize=(8, 2))
+for ax, row in zip(axes, np.flatnonzero(test.groups == test.groups[picture]), strict=True):
+    ax.imshow(test.images[row], cmap="gray")
+    ax.set_title(f"U = {by_picture[test].nonspecificity[row]:.2f}")
+    ax.axis("off")
+figure.suptitle(f"fused: U = {fused.nonspecificity[subject]:.2f}")
+plt.show()

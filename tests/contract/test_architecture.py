@@ -49,6 +49,7 @@ OPTIONAL = {
     "pyarrow",
 }
 MAX_LINES = 600
+DOCS_MADE = {"_build", "gallery", "generated"}
 # Written in pieces, so that this file does not hold what it forbids.
 MACHINE_PATH = re.compile(
     r"(?<![\w.~-])/(?:" + "|".join(["work", "opt", "root", "home", "tmp"]) + "/)"
@@ -64,7 +65,12 @@ def modules() -> list[Path]:
 
 def python_files() -> list[Path]:
     folders = [PACKAGE, ROOT / "tests", ROOT / "examples", ROOT / "docs"]
-    return sorted(path for folder in folders for path in folder.rglob("*.py"))
+    return sorted(
+        path
+        for folder in folders
+        for path in folder.rglob("*.py")
+        if not DOCS_MADE & set(path.relative_to(ROOT).parts)
+    )
 
 
 def text_files() -> list[Path]:
@@ -73,7 +79,7 @@ def text_files() -> list[Path]:
         path
         for folder in ("skh2edl", "tests", "examples", "docs")
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in kinds and not {"_build", "generated"} & set(path.parts)
+        if path.suffix in kinds and not DOCS_MADE & set(path.parts)
     ]
     top = [path for path in ROOT.iterdir() if path.suffix in kinds]
     return sorted([*inside, *top, ROOT / ".ci" / "run"])
