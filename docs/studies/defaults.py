@@ -4,11 +4,11 @@
     python docs/studies/defaults.py table
 
 A candidate differs from the base in one constant, but for the last few. The base is the default
-with the penalty and the initial vacuity below. Networks are trained end to end, on photographs at 64 px from ImageNet
-weights and on drawn characters from scratch. Heads are fitted to frozen features and to tables of
-scikit-learn. No test image is read. Each fit writes one JSON record, which is never overwritten: an
-interrupted run resumes, and several processes can run at once. ASSETS is the folder with
-``grocery_store``, ``cub_birds`` and ``weights``.
+with the penalty and the initial vacuity below. Networks are trained end to end, on photographs at
+64 px from ImageNet weights and on drawn characters from scratch. Heads are fitted to frozen
+features and to tables of scikit-learn. No test image is read. Each fit writes one JSON record,
+which is never overwritten: an interrupted run resumes, and several processes can run at once.
+ASSETS is the folder with ``grocery_store``, ``cub_birds`` and ``weights``.
 """
 
 import argparse

@@ -20,7 +20,7 @@ from .base import TreeClassifier
 # Open in the paper, or other than there; docs/studies/defaults.py compares them.
 EVIDENCE_SCALE = 300.0  # evidence grows exponentially up to about this, then linearly
 INITIAL_VACUITY = 0.5  # also of an image that shows nothing; without evidence there is no gradient
-KL_WEIGHT = 0.3  # over the number of children: about half the mass stays where they tie
+KL_WEIGHT = 0.3  # over the number of children: a quarter of the mass stays where three tie
 KL_RAMP = 0.5  # evidence accumulates in the first half of the training
 LEAF_WEIGHT = 1.0  # the squared risk alone learns slowly where a node has many children
 
@@ -52,9 +52,9 @@ class H2EDLClassifier(TreeClassifier):
     backbone : str, nn.Module or None, default="resnet50"
         Any model of timm, also by "hf-hub:" or "local-dir:" and its place; or a module, see
         :class:`ImageBackbone`. None: X is a 2-D array of features.
-    weights : "pretrained", path or None, default="pretrained"
-        timm's own weights (downloaded), a local ``.safetensors`` or ``.pth`` file, or a random
-        start.
+    weights : "pretrained", "packaged", path or None, default="pretrained"
+        timm's own weights (downloaded); those of the extra "packaged", for the backbone
+        "tf_efficientnet_lite0"; a local ``.safetensors`` or ``.pth`` file; or a random start.
     finetune : {"full", "head"}, default="full"
         Whether the backbone learns too. "head" keeps it frozen and computes features once.
     evidence : {"softplus", "relu", "exp"}, default="softplus"
