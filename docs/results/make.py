@@ -1,4 +1,4 @@
-"""Make the tables of the results pages from their records: ``python docs/results/make.py``.
+r"""Make the tables of the results pages from their records: ``python docs/results/make.py``.
 
 The records come from these runs, which resume if they are interrupted::
 
