@@ -51,7 +51,7 @@ parents = json.loads(metadata["taxonomy"])["parents"]
 
 def climb(sample):
     """Return the deepest ancestor of the likeliest leaf that is likely enough."""
-    node = nodes.index(classes[outputs["leaf_probability"][sample].argmax()])
+    node = nodes.index(classes[outputs["class_probability"][sample].argmax()])
     while parents[node] >= 0 and outputs["node_probability"][sample, node] < threshold:
         node = parents[node]
     return nodes[node]
@@ -60,7 +60,7 @@ def climb(sample):
 predictions = [climb(sample) for sample in range(len(X_new))]
 print("first predictions:", predictions[:8])
 print("the same as in Python:", np.mean(np.array(predictions) == hedged.predict(X_new)))
-difference = np.abs(outputs["leaf_probability"] - clf.predict_proba(X_new)).max()
+difference = np.abs(outputs["class_probability"] - clf.predict_proba(X_new)).max()
 print(f"largest difference of a probability: {difference:.0e}")
 
 figure, axes = plt.subplots(1, 8, figsize=(9, 1.6))

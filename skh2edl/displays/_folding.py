@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..opinions.hyper_opinion import HyperOpinion
+from ..opinions.reading import NodeOpinion
 from ..taxonomy.taxonomy import Taxonomy
 
-FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
+# A sibling must be this many times likelier than the likeliest folded one to be shown.
 _CLEARLY_LIKELIER = 1.25
 
 
@@ -54,16 +54,6 @@ class Row(NamedTuple):
     is_folded: bool
 
 
-class _Numbers(NamedTuple):
-    """Numbers of each node of the tree, for one sample."""
-
-    own: FloatArray  # mass of exactly the node's leaf set
-    belief: FloatArray
-    above: FloatArray  # mass that stops at ancestors
-    probability: FloatArray
-    vacuity: FloatArray
-
-
 def fold(
     opinion: HyperOpinion,
     *,
@@ -90,7 +80,7 @@ def fold(
     rows : list of Row
     """
     tree = opinion.taxonomy
-    numbers = _numbers(opinion)
+    numbers = NodeOpinion(*(values[0].astype(np.float64) for values in opinion.nodes()))
     kept = np.zeros(tree.n_nodes, dtype=bool)
     node = label or 0
     while node > 0:
@@ -111,23 +101,7 @@ def fold(
     return rows
 
 
-def _numbers(opinion: HyperOpinion) -> _Numbers:
-    tree = opinion.taxonomy
-    mass = opinion.mass[0].astype(np.float64)
-    own, vacuity = np.zeros(tree.n_nodes), np.full(tree.n_nodes, np.nan)
-    own[tree.leaf_nodes] = mass[: tree.n_leaves]
-    own[tree.branching_nodes] = mass[tree.n_leaves :]
-    vacuity[tree.branching_nodes] = opinion.vacuity[0]
-    above = np.zeros(tree.n_nodes)
-    bounds = np.searchsorted(tree.depths, np.arange(tree.n_levels + 2)).tolist()
-    for low, high in pairwise(bounds[1:]):
-        parents = tree.parents[low:high]
-        above[low:high] = above[parents] + own[parents]
-    probability = opinion.node_probability[0].astype(np.float64)
-    return _Numbers(own, tree.sum_below(own), above, probability, vacuity)
-
-
-def _rows(tree: Taxonomy, numbers: _Numbers, limit: float, is_kept: BoolArray) -> list[Row]:
+def _rows(tree: Taxonomy, numbers: NodeOpinion, limit: float, is_kept: BoolArray) -> list[Row]:
     is_open = (numbers.probability >= limit) | is_kept
     rows: list[Row] = []
     # A stack, not recursion: a taxonomy may be deeper than Python's call stack.
@@ -149,11 +123,11 @@ def _rows(tree: Taxonomy, numbers: _Numbers, limit: float, is_kept: BoolArray) -
                 parent=parent,
                 depth=depth,
                 text=_chain_text(tree, what),
-                mass=numbers.own[node],
+                mass=numbers.mass[node],
                 vacuity=numbers.vacuity[node],
                 belief=numbers.belief[node],
                 probability=numbers.probability[node],
-                plausibility=numbers.belief[node] + numbers.above[node],
+                plausibility=numbers.plausibility[node],
                 is_folded=False,
             )
         )
@@ -161,7 +135,7 @@ def _rows(tree: Taxonomy, numbers: _Numbers, limit: float, is_kept: BoolArray) -
 
 
 def _divide(
-    tree: Taxonomy, numbers: _Numbers, node: int, is_open: BoolArray, is_kept: BoolArray
+    tree: Taxonomy, numbers: NodeOpinion, node: int, is_open: BoolArray, is_kept: BoolArray
 ) -> tuple[list[int], tuple[int, ...]]:
     """Return the children to show, likeliest first, and those to fold."""
     first = int(tree.first_child[node])
@@ -181,11 +155,13 @@ def _divide(
 
 
 def _folded_row(
-    tree: Taxonomy, numbers: _Numbers, nodes: tuple[int, ...], parent: int, depth: int
+    tree: Taxonomy, numbers: NodeOpinion, nodes: tuple[int, ...], parent: int, depth: int
 ) -> Row:
     members = np.array(nodes)
     n_leaves = int((tree.leaf_stop - tree.leaf_start)[members].sum())
     mass = numbers.belief[members].sum()
+    # What stops at the ancestors is plausible for every one of the siblings.
+    above = numbers.plausibility[nodes[0]] - numbers.belief[nodes[0]]
     is_all = len(nodes) == tree.n_children[tree.parents[nodes[0]]]
     if len(nodes) == 1:
         text = f"{_chain_text(tree, nodes[0])} ({n_leaves} leaves)"
@@ -202,7 +178,7 @@ def _folded_row(
         vacuity=np.nan,
         belief=np.nan if is_all else mass,
         probability=numbers.probability[members].sum(),
-        plausibility=np.nan if is_all else mass + numbers.above[nodes[0]],
+        plausibility=np.nan if is_all else mass + above,
         is_folded=True,
     )
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..heads.base import TreeHead
 from ..heads.evidential import FlatOpinionHead, HENNHead
 from ..heads.h2edl import OpinionTreeHead
+from ..taxonomy.sums import at_nodes
 from ..taxonomy.taxonomy import Taxonomy
 from ..training.network import Network
 from ..utils.files import write_atomically
@@ -32,7 +33,7 @@ def export_onnx(estimator: Any, path: str | os.PathLike[str]) -> None:
     width), resized and cropped to the backbone's size but not normalised, or float32 ``features``
     of shape (n, n_features) where there is no backbone. It computes in float32 and gives
 
-    - ``leaf_probability``, columns as in `classes_`;
+    - ``class_probability``, columns as in `classes_`;
     - ``node_probability``, columns as the nodes of ``taxonomy_``;
     - from evidential classifiers ``vacuity`` and ``mass``, columns as in :class:`HyperOpinion`. A
       classifier with one opinion on all leaves has one vacuity, and masses of the leaves in tree
@@ -105,16 +106,14 @@ def export_onnx(estimator: Any, path: str | os.PathLike[str]) -> None:
 class _Outputs(nn.Module):
     """The network with everything that a prediction can say."""
 
-    last_decision: Tensor
     leaf_order: Tensor
 
     def __init__(self, network: Network, taxonomy: Taxonomy) -> None:
         super().__init__()
         self.network = network
         is_evidential = isinstance(network.head, (OpinionTreeHead, FlatOpinionHead, HENNHead))
-        self.names = ["leaf_probability", "node_probability"]
+        self.names = ["class_probability", "node_probability"]
         self.names += ["vacuity", "mass"] if is_evidential else []
-        self.register_buffer("last_decision", torch.from_numpy(np.array(taxonomy.last_decision)))
         self.register_buffer("leaf_order", torch.from_numpy(np.array(taxonomy.leaf_order)))
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
@@ -122,10 +121,8 @@ class _Outputs(nn.Module):
         features = self.network.features(inputs)
         log_leaves = head.leaf_log_probability(features)
         decisions = head.segments.log_sum_below(log_leaves).exp()
-        # No decision leads to the root, nor along a chain that begins there.
-        nodes = torch.where(
-            self.last_decision < 0, 1.0, decisions[:, self.last_decision.clamp(min=0)]
-        )
+        tree = head.segments.taxonomy
+        nodes = at_nodes(decisions, tree, np.arange(tree.n_nodes), 1.0)
         probabilities = log_leaves.exp()[:, self.leaf_order], nodes
         if isinstance(head, OpinionTreeHead):
             return *probabilities, *_tree_opinion(head, features)
@@ -141,10 +138,8 @@ def _tree_opinion(head: OpinionTreeHead, features: Tensor) -> tuple[Tensor, Tens
     strength = segments.node_sum(evidence) + head.prior_weight
     vacuity = head.prior_weight / strength
     reach = segments.sum_along_paths((evidence / segments.to_children(strength)).log()).exp()
-    # The first branching node is above all others: belief arrives there whole.
-    stops = vacuity[:, 1:] * reach[:, tree.last_decision[tree.branching_nodes[1:]]]
-    leaves = reach[:, segments.leaf_decision]
-    return vacuity, torch.cat([leaves, vacuity[:, :1], stops], dim=1)
+    stops = vacuity * at_nodes(reach, tree, tree.branching_nodes, 1.0)
+    return vacuity, torch.cat([reach[:, segments.leaf_decision], stops], dim=1)
 
 
 def _metadata(estimator: Any, head: TreeHead) -> dict[str, str]:

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from ..taxonomy.labels import Label
+from ..taxonomy.sums import at_nodes
 from ..taxonomy.taxonomy import Taxonomy
-from ..taxonomy.tree import read_only
-from ..utils.optional import import_optional
+from ..taxonomy.tree import IntArray, read_only
 from ..utils.validation import check_groups
 from .checks import check_base_rate, check_evidence, check_prior_weight
 from .explanation import OpinionRow, explain
+from .reading import NodeOpinion, node_frame, opinion_html
 from .tree_walk import FloatArray, Matrix, TreeWalk
 
+# Largest evidence whose mean is worth computing for a repr: some tens of milliseconds.
 _REPR_SIZE = 1_000_000
 
 
@@ -53,14 +55,12 @@ class HyperOpinion:
 
     Notes
     -----
-    Only the evidence is stored. Each of `mass`, `vacuity`, `reach`, `leaf_probability`,
-    `log_leaf_probability`, `node_probability` and `conditional_probability` is computed when
-    first asked for and kept: one array of its own shape, with a few blocks of samples beside it
-    while it is made. They are read-only and have the dtype of the evidence (float32 or float64);
-    the arithmetic is float64 for both. One number per sample, as from `belief`, is float64.
+    Only the evidence is stored. The arrays of samples and columns (`mass`, `vacuity`, ...) are
+    computed when first asked for and kept. They are read-only and have the dtype of the evidence;
+    the arithmetic is float64. One number per sample, as from `belief`, is float64.
 
-    Opinions are immutable; they can be indexed like an array (an integer gives an opinion of one
-    row), iterated, compared and pickled.
+    Opinions are immutable; they can be indexed like an array (an integer gives an opinion on one
+    sample), by the label or path of a node (see :meth:`nodes`), iterated, compared and pickled.
 
     Examples
     --------
@@ -75,6 +75,8 @@ class HyperOpinion:
     array([[0. , 0. , 0.1, 0.1, 0.8]])
     >>> opinion.belief("Boeing"), opinion.probability("Boeing"), opinion.plausibility("Boeing")
     (array([0.8]), array([0.85]), array([0.9]))
+    >>> opinion["Boeing"].vacuity
+    array([1.])
     """
 
     def __init__(
@@ -175,11 +177,11 @@ class HyperOpinion:
 
     # What is derived -------------------------------------------------------------------------
 
-    def _derive(self, n_columns: int, fill: Callable[[Matrix, Matrix, Any], None]) -> FloatArray:
-        """Let a function fill blocks of samples from their evidence and strength."""
+    def _derive(self, n_columns: int, compute: Callable[[Matrix, Matrix], Any]) -> FloatArray:
+        """Compute blocks of samples from their evidence and strength."""
         out = np.empty((len(self), n_columns), dtype=self._evidence.dtype)
         for some, evidence, strength in self._walk.blocks(self._evidence):
-            fill(evidence, strength, out[some])
+            out[some] = compute(evidence, strength)
         return read_only(out)
 
     @cached_property
@@ -188,87 +190,88 @@ class HyperOpinion:
 
         Not a probability of error.
         """
+        return self._derive(self._taxonomy.n_branching, lambda e, S: self._prior_weight / S)
 
-        def fill(evidence: Matrix, strength: Matrix, out: FloatArray) -> None:
-            out[:] = self._prior_weight / strength
+    @cached_property
+    def local_belief(self) -> FloatArray:
+        """Belief in each child given its node, b = e / S, shape (n_samples, n_decisions)."""
+        return self._derive(self._taxonomy.n_decisions, self._walk.belief)
 
-        return self._derive(self._taxonomy.n_branching, fill)
+    @cached_property
+    def conditional_probability(self) -> FloatArray:
+        """Probability of each child given its node, p = b + a·u, shape (n_samples, n_decisions)."""
+        return self._derive(self._taxonomy.n_decisions, self._walk.conditional)
+
+    def _reach(self, evidence: Matrix, strength: Matrix, nodes: IntArray) -> Matrix:
+        """Return the product of b on the path to each node."""
+        product = self._walk.multiply(self._walk.belief(evidence, strength))
+        reach: Matrix = at_nodes(product, self._taxonomy, nodes, 1.0)
+        return reach
+
+    def _probability(self, nodes: IntArray) -> FloatArray:
+        """Return the product of p on the path to each node, shape (n_samples, n_nodes)."""
+        walk, tree = self._walk, self._taxonomy
+
+        def compute(evidence: Matrix, strength: Matrix) -> Any:
+            product = walk.multiply(walk.conditional(evidence, strength))
+            return at_nodes(product, tree, nodes, 1.0)
+
+        return self._derive(nodes.size, compute)
 
     @cached_property
     def reach(self) -> FloatArray:
         """Belief that arrives at each branching node, shape (n_samples, n_branching)."""
-        walk = self._walk
-
-        def fill(evidence: Matrix, strength: Matrix, out: FloatArray) -> None:
-            belief = walk.multiply(evidence / walk.to_children(strength))
-            out[:, 0] = 1
-            out[:, 1:] = belief.take(walk.branching_decisions, axis=1)
-
-        return self._derive(self._taxonomy.n_branching, fill)
+        branching = self._taxonomy.branching_nodes
+        return self._derive(branching.size, lambda e, S: self._reach(e, S, branching))
 
     @cached_property
     def mass(self) -> FloatArray:
         """Belief in exactly each focal set and nothing finer, shape (n_samples, n_focal_sets).
 
         A leaf has its reach, a branching node its reach times its vacuity (eq. 6 of the paper).
+        The columns are `focal_sets`, not nodes: :meth:`nodes` and ``opinion["name"]`` give the mass
+        of a node.
         """
-        walk, n_leaves = self._walk, self._taxonomy.n_leaves
+        tree = self._taxonomy
+        focal = np.concatenate([tree.leaf_nodes, tree.branching_nodes])
 
-        def fill(evidence: Matrix, strength: Matrix, out: FloatArray) -> None:
-            belief = walk.multiply(evidence / walk.to_children(strength))
-            out[:, :n_leaves] = belief.take(walk.leaf_decisions, axis=1)
-            # The first branching node has a reach of 1.
-            stops = self._prior_weight / strength
-            stops[:, 1:] *= belief.take(walk.branching_decisions, axis=1)
-            out[:, n_leaves:] = stops
+        def compute(evidence: Matrix, strength: Matrix) -> Matrix:
+            reach = self._reach(evidence, strength, focal)
+            reach[:, tree.n_leaves :] *= self._prior_weight / strength
+            return reach
 
-        return self._derive(n_leaves + self._taxonomy.n_branching, fill)
-
-    @cached_property
-    def conditional_probability(self) -> FloatArray:
-        """Probability of each child given its node, p = b + a·u, shape (n_samples, n_decisions)."""
-
-        def fill(evidence: Matrix, strength: Matrix, out: FloatArray) -> None:
-            out[:] = self._walk.conditional(evidence, strength)
-
-        return self._derive(self._taxonomy.n_decisions, fill)
+        return self._derive(focal.size, compute)
 
     @cached_property
     def leaf_probability(self) -> FloatArray:
-        """Probability of each leaf in tree order, shape (n_samples, n_leaves)."""
-        walk = self._walk
+        """Probability of each leaf in tree order, shape (n_samples, n_leaves).
 
-        def fill(evidence: Matrix, strength: Matrix, out: FloatArray) -> None:
-            product = walk.multiply(walk.conditional(evidence, strength))
-            out[:] = product.take(walk.leaf_decisions, axis=1)
+        The columns are ``taxonomy.leaves``; `class_probability` has those of a classifier.
+        """
+        return self._probability(self._taxonomy.leaf_nodes)
 
-        return self._derive(self._taxonomy.n_leaves, fill)
+    @property
+    def class_probability(self) -> FloatArray:
+        """Probability of each leaf in the order of ``classes_``, as `predict_proba` gives it."""
+        return self.leaf_probability.take(self._taxonomy.leaf_order, axis=1)
 
     @cached_property
     def log_leaf_probability(self) -> FloatArray:
         """Logarithm of `leaf_probability`, right where that is too small for a float."""
-        walk = self._walk
+        walk, tree = self._walk, self._taxonomy
 
-        def fill(evidence: Matrix, strength: Matrix, out: FloatArray) -> None:
+        def compute(evidence: Matrix, strength: Matrix) -> Any:
             conditional = walk.conditional(evidence, strength)
             with np.errstate(divide="ignore"):  # a base rate of zero without evidence
                 total = walk.add(np.log(conditional, out=conditional))
-            out[:] = total.take(walk.leaf_decisions, axis=1)
+            return at_nodes(total, tree, tree.leaf_nodes, 0.0)
 
-        return self._derive(self._taxonomy.n_leaves, fill)
+        return self._derive(tree.n_leaves, compute)
 
     @cached_property
     def node_probability(self) -> FloatArray:
         """Probability of each node of the tree, shape (n_samples, n_nodes)."""
-        walk = self._walk
-        above_all = walk.last_decision < 0
-
-        def fill(evidence: Matrix, strength: Matrix, out: FloatArray) -> None:
-            product = walk.multiply(walk.conditional(evidence, strength))
-            out[:] = product.take(walk.last_decision, axis=1)
-            out[:, above_all] = 1
-
-        return self._derive(self._taxonomy.n_nodes, fill)
+        return self._probability(np.arange(self._taxonomy.n_nodes))
 
     @cached_property
     def depth_profile(self) -> Matrix:
@@ -313,9 +316,10 @@ class HyperOpinion:
         >>> opinion.belief("cat"), opinion.belief(["lynx", "dog"])
         (array([0.25]), array([0.58333333]))
         """
-        in_leaves = self._members(A)
-        count = self._count_members(in_leaves)
-        return self._total_mass(in_leaves, count == self._leaves_below)
+        in_leaves, n_inside = self._members(A)
+        tree = self._taxonomy
+        n_leaves = (tree.leaf_stop - tree.leaf_start)[tree.branching_nodes]
+        return self._total_mass(in_leaves, n_inside == n_leaves)
 
     def plausibility(self, A: Label | Iterable[Label]) -> Matrix:
         """Return the belief not committed against a set: the masses of focal sets that meet it.
@@ -335,8 +339,8 @@ class HyperOpinion:
         >>> HyperOpinion.from_evidence(tree, [2, 4, 1, 0]).plausibility("cat")
         array([0.5])
         """
-        in_leaves = self._members(A)
-        return self._total_mass(in_leaves, self._count_members(in_leaves) > 0)
+        in_leaves, n_inside = self._members(A)
+        return self._total_mass(in_leaves, n_inside > 0)
 
     def probability(self, A: Label | Iterable[Label]) -> Matrix:
         """Return the probability of a set of leaves.
@@ -356,11 +360,13 @@ class HyperOpinion:
         >>> HyperOpinion.from_evidence(tree, [2, 4, 1, 0]).probability("cat")
         array([0.375])
         """
-        columns = np.flatnonzero(self._members(A))
+        columns = np.flatnonzero(self._members(A)[0])
         return self.leaf_probability.take(columns, axis=1).sum(axis=1, dtype=np.float64)
 
-    def _members(self, A: Label | Iterable[Label]) -> npt.NDArray[np.bool_]:
-        """Mark the leaves of a set."""
+    def _members(
+        self, A: Label | Iterable[Label]
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+        """Mark the leaves of a set, and count them below each branching node."""
         tree = self._taxonomy
         is_collection = isinstance(A, Iterable) and not isinstance(A, (str, bytes, tuple))
         nodes = tree.resolve(list(A) if is_collection else [A])  # type: ignore[arg-type, list-item]
@@ -368,25 +374,60 @@ class HyperOpinion:
         edges = np.zeros(tree.n_leaves + 1, dtype=np.int64)
         np.add.at(edges, tree.leaf_start[nodes], 1)
         np.add.at(edges, tree.leaf_stop[nodes], -1)
-        return np.cumsum(edges[:-1]) > 0
-
-    def _count_members(self, in_leaves: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        """Count the marked leaves below each branching node."""
-        tree = self._taxonomy
+        in_leaves = np.cumsum(edges[:-1]) > 0
         counted = np.concatenate([[0], np.cumsum(in_leaves)])
         branching = tree.branching_nodes
-        return counted[tree.leaf_stop[branching]] - counted[tree.leaf_start[branching]]
-
-    @property
-    def _leaves_below(self) -> npt.NDArray[np.int64]:
-        tree = self._taxonomy
-        return (tree.leaf_stop - tree.leaf_start)[tree.branching_nodes]
+        return in_leaves, counted[tree.leaf_stop[branching]] - counted[tree.leaf_start[branching]]
 
     def _total_mass(
         self, in_leaves: npt.NDArray[np.bool_], in_branching: npt.NDArray[np.bool_]
     ) -> Matrix:
         columns = np.flatnonzero(np.concatenate([in_leaves, in_branching]))
         return self.mass.take(columns, axis=1).sum(axis=1, dtype=np.float64)
+
+    # Nodes -----------------------------------------------------------------------------------
+
+    def nodes(self, nodes: Any = None) -> NodeOpinion:
+        """Return mass, belief, probability, plausibility and vacuity of some nodes.
+
+        Parameters
+        ----------
+        nodes : array-like of shape (n_nodes,), default=None
+            Node numbers or labels; None takes every node of the tree in the order of its numbers.
+
+        Returns
+        -------
+        opinion : NodeOpinion
+            Arrays of shape (n_samples, n_nodes). Nodes of a chain have the same leaves, and so the
+            same numbers; a leaf takes no decision, and its vacuity is NaN.
+
+        Examples
+        --------
+        >>> tree = Taxonomy.from_nested({"Boeing": ["737", "747"], "Fokker 70": None})
+        >>> opinion = HyperOpinion.from_evidence(tree, [[16, 2, 0, 0]])
+        >>> opinion.nodes(["Boeing", "737"]).plausibility
+        array([[0.9, 0.9]])
+        >>> opinion.nodes().mass
+        array([[0.1, 0.8, 0.1, 0. , 0. ]])
+        """
+        tree, walk = self._taxonomy, self._walk
+        numbers = np.arange(tree.n_nodes) if nodes is None else tree.as_nodes(nodes)
+        columns = tree.focal_columns[numbers]
+        vacuity = np.pad(self.vacuity, ((0, 0), (tree.n_leaves, 0)), constant_values=np.nan)
+
+        def plausibility(evidence: Matrix, strength: Matrix) -> Any:
+            stops = self._prior_weight / strength
+            stops *= self._reach(evidence, strength, tree.branching_nodes)
+            above = at_nodes(walk.add(walk.to_children(stops)), tree, numbers, 0.0)
+            return self._reach(evidence, strength, numbers) + above
+
+        return NodeOpinion(
+            mass=self.mass[:, columns],
+            belief=self._derive(numbers.size, lambda e, S: self._reach(e, S, numbers)),
+            probability=self._probability(numbers),
+            plausibility=self._derive(numbers.size, plausibility),
+            vacuity=vacuity[:, columns],
+        )
 
     # Several samples -------------------------------------------------------------------------
 
@@ -449,7 +490,14 @@ class HyperOpinion:
     def __len__(self) -> int:
         return int(self._evidence.shape[0])
 
-    def __getitem__(self, index: Any) -> HyperOpinion:
+    @overload
+    def __getitem__(self, index: str | tuple[Any, ...]) -> NodeOpinion: ...
+    @overload
+    def __getitem__(self, index: Any) -> HyperOpinion: ...
+    def __getitem__(self, index: Any) -> HyperOpinion | NodeOpinion:
+        """Return the numbers of a node, given by label or path, or the opinion on some samples."""
+        if isinstance(index, (str, tuple)):
+            return NodeOpinion(*(values[:, 0] for values in self.nodes([index])))
         rows = np.arange(len(self))[index]
         if rows.ndim > 1:
             raise IndexError(f"An opinion has one axis, its samples; got the index {index!r}.")
@@ -467,15 +515,8 @@ class HyperOpinion:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HyperOpinion):
             return NotImplemented
-        if (self._groups is None) != (other._groups is None):
-            return False
-        return (
-            self._taxonomy == other._taxonomy
-            and np.array_equal(self._evidence, other._evidence)
-            and np.array_equal(self._base_rate, other._base_rate)
-            and np.array_equal(self._prior_weight, other._prior_weight)
-            and (self._groups is None or np.array_equal(self._groups, other._groups))  # type: ignore[arg-type]
-        )
+        (mine, *own), (theirs, *others) = self.__reduce__()[1], other.__reduce__()[1]
+        return mine == theirs and all(map(np.array_equal, own, others))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -519,59 +560,41 @@ class HyperOpinion:
         (probability 0.65, most of it from the base rates) before 747 (0.33).
         """
         one = self[int(i)]
-        walk = self._walk
-        _, evidence, strength = next(walk.blocks(one._evidence))
-        reach = walk.multiply(evidence / walk.to_children(strength))[0]
+        reach = self._walk.multiply(one.local_belief.astype(np.float64))[0]
         stops = one.mass[0, self._taxonomy.n_leaves :].astype(np.float64)
         return explain(
             self._taxonomy, OpinionRow(reach, stops, one.leaf_probability[0].astype(np.float64))
         )
 
-    def to_frame(self) -> Any:
-        """Return a pandas DataFrame with one row per sample and focal set.
+    def to_frame(self, by: str = "focal_set") -> Any:
+        """Return a pandas DataFrame with one row per sample and focal set, or per sample and node.
+
+        Parameters
+        ----------
+        by : {"focal_set", "node"}, default="focal_set"
+            "focal_set" lists leaves and branching nodes, whose masses sum to 1 for each sample;
+            "node" lists every node, also those with one child.
 
         Returns
         -------
         frame : pandas.DataFrame
-            Columns `sample` (or `group` after fusion), `focal_set` (label), `depth`, `n_leaves`,
-            `mass`, `belief`, `probability` and `plausibility`.
+            Columns `sample` (or `group` after fusion), `focal_set` or `node` (label), `depth`,
+            `n_leaves`, `mass`, `belief`, `probability`, `plausibility` and `vacuity` (NaN for a
+            leaf).
 
         Examples
         --------
         >>> tree = Taxonomy.from_nested({"Boeing": ["737", "747"], "Fokker 70": None})
-        >>> frame = HyperOpinion.from_evidence(tree, [[16, 2, 0, 0]]).to_frame()
-        >>> print(frame[["focal_set", "mass", "belief", "probability", "plausibility"]])
-           focal_set  mass  belief  probability  plausibility
-        0        737   0.0     0.0        0.425           0.9
-        1        747   0.0     0.0        0.425           0.9
-        2  Fokker 70   0.1     0.1        0.150           0.2
-        3       root   0.1     1.0        1.000           1.0
-        4     Boeing   0.8     0.8        0.850           0.9
+        >>> frame = HyperOpinion.from_evidence(tree, [[16, 2, 0, 0]]).to_frame(by="node")
+        >>> print(frame.drop(columns=["sample", "depth", "n_leaves"]).to_string(index=False))
+             node  mass  belief  probability  plausibility  vacuity
+             root   0.1     1.0        1.000           1.0      0.1
+           Boeing   0.8     0.8        0.850           0.9      1.0
+        Fokker 70   0.1     0.1        0.150           0.2      NaN
+              737   0.0     0.0        0.425           0.9      NaN
+              747   0.0     0.0        0.425           0.9      NaN
         """
-        pandas = import_optional("pandas", extra="pandas")
-        tree, n_samples = self._taxonomy, len(self)
-        nodes = np.concatenate([tree.leaf_nodes, tree.branching_nodes])
-        belief, plausibility = self._focal_bounds()
-        rows = np.arange(n_samples) if self._groups is None else self._groups
-        return pandas.DataFrame(
-            {
-                "sample" if self._groups is None else "group": np.repeat(rows, nodes.size),
-                "focal_set": np.tile(np.array(tree.labels(nodes), dtype=object), n_samples),
-                "depth": np.tile(tree.depths[nodes], n_samples),
-                "n_leaves": np.tile((tree.leaf_stop - tree.leaf_start)[nodes], n_samples),
-                "mass": self.mass.ravel(),
-                "belief": belief.ravel(),
-                "probability": self.node_probability.take(nodes, axis=1).ravel(),
-                "plausibility": plausibility.ravel(),
-            }
-        )
+        return node_frame(self, by)
 
-    def _focal_bounds(self) -> tuple[FloatArray, FloatArray]:
-        """Return belief and plausibility of each focal set, in the columns of `mass`."""
-        n_leaves, walk = self._taxonomy.n_leaves, self._walk
-        belief = np.concatenate([self.mass[:, :n_leaves], self.reach], axis=1)
-        above = walk.add(walk.to_children(self.mass[:, n_leaves:].astype(np.float64)))
-        plausibility = belief.astype(np.float64)
-        plausibility[:, :n_leaves] += above.take(walk.leaf_decisions, axis=1)
-        plausibility[:, n_leaves + 1 :] += above.take(walk.branching_decisions, axis=1)
-        return belief, plausibility.astype(self._evidence.dtype, copy=False)
+    def _repr_html_(self) -> str:
+        return opinion_html(self)

@@ -43,10 +43,6 @@ class TreeWalk:
         self.prior = prior_weight[tree.decision_nodes] * base_rate
         self.first_decisions = tree.decision_offsets[:-1]
         self.nodes = tree.decision_nodes
-        self.last_decision = tree.last_decision
-        self.leaf_decisions = tree.last_decision[tree.leaf_nodes]
-        # The first branching node is above all others: no decision leads to it.
-        self.branching_decisions = tree.last_decision[tree.branching_nodes[1:]]
         self.steps = path_steps(tree)
 
     def blocks(self, evidence: FloatArray) -> Iterator[tuple[slice, Matrix, Matrix]]:
@@ -69,6 +65,10 @@ class TreeWalk:
     def to_children(self, values: Matrix) -> Matrix:
         """Repeat the value of each branching node for its children."""
         return values.take(self.nodes, axis=1)
+
+    def belief(self, evidence: Matrix, strength: Matrix) -> Matrix:
+        """Return b = e / S of each decision."""
+        return evidence / self.to_children(strength)
 
     def conditional(self, evidence: Matrix, strength: Matrix) -> Matrix:
         """Return p = α / S of each decision."""

@@ -151,22 +151,10 @@ class Predictions:
         """
         if self.opinion is None:
             return None
-        tree, mass = self.taxonomy, self.opinion.mass.astype(np.float64)
-        rows, ends = np.arange(len(self)), tree.last_of_chain[nodes]
-        # The columns of the masses, but with all belief that reaches a branching node.
-        beliefs = np.concatenate([mass[:, : tree.n_leaves], self.opinion.reach], axis=1)
-        column = np.empty(tree.n_nodes, dtype=np.int64)
-        column[np.r_[tree.leaf_nodes, tree.branching_nodes]] = np.arange(beliefs.shape[1])
-        belief = beliefs[rows, column[ends]]
-        # Mass that stops on the path to the node is plausible for it too.
-        plausibility = belief.copy()
-        decision = tree.last_decision[ends]
-        while (decision >= 0).any():
-            on = decision >= 0
-            above = tree.n_leaves + tree.decision_nodes[decision[on]]
-            plausibility[on] += mass[rows[on], above]
-            decision = np.where(on, tree.parent_decision[decision], -1)
-        return np.clip(belief, 0, 1), np.clip(plausibility, 0, 1)
+        distinct, column = np.unique(nodes, return_inverse=True)
+        numbers, rows = self.opinion.nodes(distinct), np.arange(len(self))
+        bounds = numbers.belief[rows, column], numbers.plausibility[rows, column]
+        return np.clip(bounds[0], 0, 1, dtype=float), np.clip(bounds[1], 0, 1, dtype=float)
 
     def vacuity_on_path(self) -> FloatArray | None:
         """Return the vacuity at each depth of the path to the best leaf, NaN without a decision.

@@ -7,7 +7,6 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from ..decisions._ladders import Ladder, make_ladder
 from ..metrics.inputs import node_probabilities
 from ..opinions.hyper_opinion import HyperOpinion
+from ..opinions.reading import NodeOpinion
 from ..taxonomy.taxonomy import Taxonomy
 
 FloatArray = npt.NDArray[np.float64]
@@ -58,41 +58,30 @@ class Prediction:
         return make_ladder("climb", self.leaf_probability[None], self.taxonomy)
 
     @cached_property
-    def mass(self) -> FloatArray | None:
-        """Belief in exactly the leaf set of each node."""
+    def numbers(self) -> NodeOpinion | None:
+        """Mass, belief, probability, plausibility and vacuity of each node by its opinion."""
         if self.opinion is None:
             return None
-        tree, mass = self.taxonomy, self.opinion.mass[0]
-        own = np.zeros(tree.n_nodes)
-        own[tree.leaf_nodes] = mass[: tree.n_leaves]
-        own[tree.branching_nodes] = mass[tree.n_leaves :]
-        return own
+        return NodeOpinion(*(values[0] for values in self.opinion.nodes()))
+
+    @cached_property
+    def mass(self) -> FloatArray | None:
+        """Belief in exactly the leaf set of each node."""
+        return None if self.numbers is None else self.numbers.mass
 
     @cached_property
     def bounds(self) -> tuple[FloatArray, FloatArray] | None:
         """Belief in and plausibility of each node."""
-        if self.mass is None:
+        if self.numbers is None:
             return None
-        tree = self.taxonomy
-        above = np.zeros(tree.n_nodes)
-        depths = np.searchsorted(tree.depths, np.arange(tree.n_levels + 2)).tolist()
-        for low, high in pairwise(depths[1:]):
-            parents = tree.parents[low:high]
-            above[low:high] = above[parents] + self.mass[parents]
-        belief = tree.sum_below(self.mass)
-        belief[tree.leaf_stop - tree.leaf_start == tree.n_leaves] = 1
         # The order of the three is exact; float32 evidence blurs it in the last digits.
-        low_bound = np.clip(belief, 0, self.probability)
-        return low_bound, np.clip(belief + above, self.probability, 1)
+        low_bound = np.clip(self.numbers.belief, 0, self.probability)
+        return low_bound, np.clip(self.numbers.plausibility, self.probability, 1)
 
     @cached_property
     def vacuity(self) -> FloatArray | None:
-        """Vacuity of each branching node, NaN elsewhere."""
-        if self.opinion is None:
-            return None
-        vacuity = np.full(self.taxonomy.n_nodes, np.nan)
-        vacuity[self.taxonomy.branching_nodes] = self.opinion.vacuity[0]
-        return vacuity
+        """Vacuity of each node that takes a decision, NaN for leaves."""
+        return None if self.numbers is None else self.numbers.vacuity
 
     @property
     def n_bytes(self) -> int:

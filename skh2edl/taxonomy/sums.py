@@ -77,3 +77,36 @@ def combine_along_paths(
     for low, high, before in steps:
         values[:, low:high] = combine(values[:, low:high], values[:, before])
     return values
+
+
+def at_nodes(values: Any, tree: Tree, nodes: Any, top: float) -> Any:
+    """Return what the path to each node has come to: the value of the last decision on it.
+
+    Parameters
+    ----------
+    values : ndarray or Tensor of shape (n, n_decisions)
+        Such as the result of :func:`combine_along_paths`.
+    tree : Tree
+        The tree.
+    nodes : ndarray of int of shape (k,)
+        The nodes.
+    top : float
+        Value of the root, and of a chain that begins there: no decision leads to them.
+
+    Returns
+    -------
+    found : ndarray or Tensor of shape (n, k)
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> at_nodes(np.array([[0.8, 0.2, 0.4, 0.4]]), tree, np.array([0, 1, 3]), 1.0)
+    array([[1. , 0.8, 0.4]])
+    """
+    decisions = tree.last_decision[nodes]
+    found = values[:, decisions]
+    (above_all,) = np.nonzero(decisions < 0)
+    if above_all.size:
+        found[:, above_all] = top
+    return found

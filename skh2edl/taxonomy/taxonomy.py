@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from .names import Name, check_leaf_names, check_separator, check_siblings, clea
 from .sources import Sources
 from .tree import IntArray, Tree, number_nodes, read_only
 from .writers import Writers
+
+# Lines of the tree in a notebook: about one screen.
+_HTML_LINES = 40
 
 
 class Taxonomy(Builders, Sources, Writers, Tree):
@@ -211,16 +215,16 @@ class Taxonomy(Builders, Sources, Writers, Tree):
         >>> Taxonomy.flat(["cat", "dog"]).labels([2, 0])
         ['dog', 'root']
         """
-        return self._index.labels(super()._as_nodes(nodes))
+        return self._index.labels(super().as_nodes(nodes))
 
-    def _as_nodes(self, nodes: Any) -> IntArray:
+    def as_nodes(self, nodes: Any) -> IntArray:
         """Take labels where nodes are asked for; integers are always nodes."""
         if isinstance(nodes, str):
             return self.resolve([nodes])[0]
         if isinstance(nodes, (list, tuple)) and any(isinstance(n, (str, tuple)) for n in nodes):
             return self.resolve(nodes)
         array = np.asarray(nodes)
-        return self.resolve(array) if array.dtype.kind in "OUT" else super()._as_nodes(array)
+        return self.resolve(array) if array.dtype.kind in "OUT" else super().as_nodes(array)
 
     def path(self, label: Label) -> Path:
         """Return the names from the top level down to what a label means.
@@ -415,6 +419,10 @@ class Taxonomy(Builders, Sources, Writers, Tree):
 
     def __str__(self) -> str:
         return self.draw()
+
+    def _repr_html_(self) -> str:
+        drawing = escape(self.draw(max_lines=_HTML_LINES))
+        return f"<p>{escape(repr(self))}</p><pre>{drawing}</pre>"
 
     def __repr__(self) -> str:
         levels = f", levels {' > '.join(self.level_names)}" if self.level_names else ""

@@ -143,6 +143,14 @@ class Tree:
             last[nodes] = last[self.first_child[nodes]]
         return read_only(last)
 
+    @cached_property
+    def focal_columns(self) -> IntArray:
+        """The column of `HyperOpinion.mass` that each node's leaf set has, a chain's the same."""
+        column = np.empty(self.n_nodes, dtype=np.int64)
+        focal = np.concatenate([self.leaf_nodes, self.branching_nodes])
+        column[focal] = np.arange(focal.size)
+        return read_only(column[self.last_of_chain])
+
     def level_index(self, level: str | int) -> int:
         """Return the depth of a level given by name or number.
 
@@ -194,7 +202,7 @@ class Tree:
         >>> tree.project(["puma", "dog", "cat"], 2).tolist()
         [4, 2, -1]
         """
-        return self.climb_to_depth(self._as_nodes(nodes), self.level_index(level))
+        return self.climb_to_depth(self.as_nodes(nodes), self.level_index(level))
 
     def climb_to_depth(self, nodes: IntArray, depth: int) -> IntArray:
         """Return the ancestor at one depth, -1 for inner nodes that end above it."""
@@ -221,7 +229,7 @@ class Tree:
         >>> tree.labels(tree.lowest_common_ancestor(["lynx", "lynx"], ["puma", "dog"]))
         ['cat', 'root']
         """
-        one, two = np.broadcast_arrays(self._as_nodes(first), self._as_nodes(second))
+        one, two = np.broadcast_arrays(self.as_nodes(first), self.as_nodes(second))
         low, high = np.minimum(one, two).ravel(), np.maximum(one, two).ravel()
         found = low.copy()
         active = np.flatnonzero(low != high)
@@ -250,11 +258,18 @@ class Tree:
         >>> int(tree.distance("lynx", "dog"))
         3
         """
-        one, two = self._as_nodes(first), self._as_nodes(second)
+        one, two = self.as_nodes(first), self.as_nodes(second)
         shared = self.depths[self.lowest_common_ancestor(one, two)]
         return np.asarray(self.depths[one] + self.depths[two] - 2 * shared)
 
-    def _as_nodes(self, nodes: npt.ArrayLike) -> IntArray:
+    def as_nodes(self, nodes: npt.ArrayLike) -> IntArray:
+        """Return nodes as integers, refusing what is none of the tree's.
+
+        Parameters
+        ----------
+        nodes : array-like of int
+            Indices of nodes.
+        """
         array = np.asarray(nodes)
         if array.size == 0:
             return np.zeros(array.shape, dtype=np.int64)

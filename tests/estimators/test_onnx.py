@@ -80,7 +80,7 @@ def test_probabilities_and_masses_are_those_of_the_opinion(opinions, n_samples):
     outputs = run(session, X)
     opinion = classifier.predict_hyper_opinion(X.astype(np.float64))
     np.testing.assert_allclose(
-        outputs["leaf_probability"], classifier.predict_proba(X.astype(np.float64)), **TOLERANCE
+        outputs["class_probability"], classifier.predict_proba(X.astype(np.float64)), **TOLERANCE
     )
     np.testing.assert_allclose(outputs["node_probability"], opinion.node_probability, **TOLERANCE)
     np.testing.assert_allclose(outputs["vacuity"], opinion.vacuity, **TOLERANCE)
@@ -96,7 +96,7 @@ def test_an_image_model_takes_pixels_as_the_loader_gives_them(pictures, n_sample
     outputs = run(session, np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
     opinion = classifier.predict_hyper_opinion(images)
     expected = classifier.predict_proba(images)
-    np.testing.assert_allclose(outputs["leaf_probability"], expected, **TOLERANCE)
+    np.testing.assert_allclose(outputs["class_probability"], expected, **TOLERANCE)
     np.testing.assert_allclose(outputs["node_probability"], opinion.node_probability, **TOLERANCE)
     np.testing.assert_allclose(outputs["vacuity"], opinion.vacuity, **TOLERANCE)
     np.testing.assert_allclose(outputs["mass"], opinion.mass, **TOLERANCE)
@@ -118,9 +118,9 @@ def test_other_methods_have_probabilities_of_every_node_and_no_opinion(tmp_path,
     classifier = fitted(kind)
     X = features(5)
     outputs = run(session_of(classifier, tmp_path), X)
-    assert list(outputs) == ["leaf_probability", "node_probability"]
+    assert list(outputs) == ["class_probability", "node_probability"]
     proba = classifier.predict_proba(X)
-    np.testing.assert_allclose(outputs["leaf_probability"], proba, **TOLERANCE)
+    np.testing.assert_allclose(outputs["class_probability"], proba, **TOLERANCE)
     in_tree_order = proba[:, np.argsort(TREE.leaf_order)]
     sums = [
         in_tree_order[:, start:stop].sum(axis=1)
@@ -136,7 +136,7 @@ def test_one_opinion_on_all_leaves_has_the_root_as_its_last_mass(tmp_path, kind)
     X = features(5)
     outputs = run(session, X)
     proba = classifier.predict_proba(X)
-    np.testing.assert_allclose(outputs["leaf_probability"], proba, **TOLERANCE)
+    np.testing.assert_allclose(outputs["class_probability"], proba, **TOLERANCE)
     belief, vacuity = classifier.predict_opinion(X)
     np.testing.assert_allclose(outputs["vacuity"], vacuity[:, None], **TOLERANCE)
     np.testing.assert_allclose(outputs["mass"][:, TREE.leaf_order], belief, **TOLERANCE)

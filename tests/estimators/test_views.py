@@ -80,7 +80,7 @@ def test_files_hold_the_steps_before_the_classifier(fitted, plain, tmp_path):
     assert loaded.predict_proba(X) == pytest.approx(plain.predict_proba(SCALED))
     view.export_onnx(tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    proba = session.run(["leaf_probability"], {"features": X.astype(np.float32)})[0]
+    proba = session.run(["class_probability"], {"features": X.astype(np.float32)})[0]
     assert proba == pytest.approx(plain.predict_proba(SCALED), abs=1e-4)
 
 
@@ -95,7 +95,7 @@ def test_an_extractor_becomes_the_backbone_of_the_file(tmp_path):
     TreeView(fitted).export_onnx(tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     pixels = IMAGES.transpose(0, 3, 1, 2).copy()
-    proba = session.run(["leaf_probability"], {"images": pixels})[0]
+    proba = session.run(["class_probability"], {"images": pixels})[0]
     assert proba == pytest.approx(fitted.predict_proba(IMAGES), abs=1e-4)
     # The pipeline itself is as it was.
     assert fitted[-1].backbone is None

@@ -38,9 +38,9 @@ def opinion(tree):
 
 @st.composite
 def leaf_subsets(draw, tree):
-    share = draw(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]))
+    fraction = draw(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    return [leaf for leaf in tree.leaves if rng.random() < share]
+    return [leaf for leaf in tree.leaves if rng.random() < fraction]
 
 
 # The reference: sets of leaf paths and plain loops ------------------------------------------------
@@ -147,6 +147,22 @@ def test_everything_agrees_with_enumerated_focal_sets(data, case):
     assert_allclose(opinion.belief(node), reference.belief(below), **EXACT)
     assert_allclose(opinion.plausibility(node), reference.plausibility(below), **EXACT)
     assert_allclose(opinion.probability(node), reference.probability[node], **EXACT)
+
+
+@given(opinion_cases(n_samples=1))
+def test_the_numbers_of_nodes_agree_with_enumerated_focal_sets(case):
+    tree, evidence, arguments = case
+    opinion = HyperOpinion.from_evidence(tree, evidence, **arguments)
+    reference = Reference(tree, evidence[0].tolist(), **arguments)
+    found = opinion.nodes()
+    for node, path in enumerate(reference.paths):
+        below = reference.leaf_set(path)
+        assert_allclose(found.mass[0, node], reference.mass[below], **EXACT)
+        assert_allclose(found.belief[0, node], reference.belief(below), **EXACT)
+        assert_allclose(found.probability[0, node], reference.probability[path], **EXACT)
+        assert_allclose(found.plausibility[0, node], reference.plausibility(below), **EXACT)
+        assert np.isnan(found.vacuity[0, node]) == (len(below) == 1)
+        assert_array_equal(opinion[path], [values[:, node] for values in found])
 
 
 # Facts --------------------------------------------------------------------------------------------
@@ -417,7 +433,7 @@ def test_indexing_is_that_of_an_array(tree):
         opinion[5]
     with pytest.raises(IndexError, match="one axis"):
         opinion[[[0, 1]]]
-    with pytest.raises(IndexError, match="too many indices"):
+    with pytest.raises(ValueError, match=r"not in the taxonomy, first \[\(0, 1\)\]"):
         opinion[0, 1]
 
 
@@ -529,3 +545,53 @@ def test_the_frame_of_fused_opinions_names_the_groups(opinion):
     frame = opinion[[0, 0]].fuse(["b", "a"]).to_frame()
     assert frame["group"].unique().tolist() == ["a", "b"]
     assert frame["n_leaves"].tolist()[:7] == [1, 1, 1, 1, 4, 3, 2]
+
+
+def test_one_node_is_read_by_its_label_or_its_path(opinion):
+    # By hand: the vacuity of Boeing is 1/3, and 747 is a chain down to one leaf.
+    mass, belief, probability, plausibility, vacuity = opinion["Boeing"]
+    assert_allclose([mass, belief, probability, plausibility], [[0.2], [0.6], [0.7], [0.8]])
+    assert_allclose(vacuity, [1 / 3])
+    assert_array_equal(opinion["Boeing", "737"], opinion["737"])
+    assert_allclose(opinion["747"].mass, [0.1])
+    assert np.isnan(opinion["747"].vacuity)
+    with pytest.raises(ValueError, match="'Boing' is close to 'Boeing'"):
+        opinion["Boing"]
+
+
+def test_beliefs_of_a_node_and_its_vacuity_sum_to_one(tree, opinion):
+    assert_allclose(opinion.local_belief, [[0.6, 0.2, 0.5, 1 / 6, 0, 0.5]])
+    total = np.add.reduceat(opinion.local_belief, tree.decision_offsets[:-1], axis=1)
+    assert_allclose(total + opinion.vacuity, 1)
+
+
+def test_class_probabilities_are_in_the_order_of_the_classes():
+    tree = Taxonomy.flat(["dog", "cat"])
+    opinion = HyperOpinion.from_evidence(tree, [3, 1])
+    assert_allclose(opinion.leaf_probability, [[4 / 6, 2 / 6]])
+    assert_allclose(opinion.class_probability, [[2 / 6, 4 / 6]])
+
+
+def test_the_frame_of_nodes_has_a_row_for_every_sample_and_node(tree, opinion):
+    frame = opinion[[0, 0]].to_frame(by="node")
+    assert frame["node"].tolist() == tree.labels(np.arange(tree.n_nodes)) * 2
+    boeing = frame[(frame["sample"] == 1) & (frame["node"] == "Boeing")].iloc[0]
+    numbers = boeing[["mass", "belief", "probability", "plausibility", "vacuity"]]
+    assert_allclose(numbers.to_numpy(float), [0.2, 0.6, 0.7, 0.8, 1 / 3])
+    with pytest.raises(ValueError, match="by must be 'focal_set' or 'node', got 'leaf'"):
+        opinion.to_frame(by="leaf")
+
+
+def test_the_html_of_an_opinion_is_short_and_escaped():
+    opinion = HyperOpinion.from_evidence(Taxonomy.flat(["<b>", "cat"]), [[3, 1]] * 12)
+    html = opinion._repr_html_()
+    assert html.count("<tr>") == 11
+    assert "and 2 more" in html
+    assert "<td>&lt;b&gt;</td><td>0.50</td><td>0.67</td><td>0.83</td><td>0.33</td>" in html
+    assert "<b>" not in html
+
+
+def test_the_html_of_a_taxonomy_is_escaped():
+    html = Taxonomy.flat(["<b>", "cat"])._repr_html_()
+    assert "├── &lt;b&gt;" in html
+    assert "<b>" not in html

@@ -154,7 +154,7 @@ def test_a_module_is_fitted_exported_and_dumped_and_its_file_refused(name, finet
     clf.export_onnx(tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     if clf.network_.backbone.image_size == (32, 32):
-        proba = session.run(["leaf_probability"], {"images": PIXELS})[0]
+        proba = session.run(["class_probability"], {"images": PIXELS})[0]
         assert proba == pytest.approx(clf.predict_proba(IMAGES), abs=1e-4)
 
 
@@ -166,7 +166,7 @@ def test_a_name_of_timm_is_fitted_saved_loaded_and_exported(name, tmp_path):
     assert np.array_equal(loaded.predict_proba(IMAGES), clf.predict_proba(IMAGES))
     clf.export_onnx(tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    proba = session.run(["leaf_probability"], {"images": PIXELS})[0]
+    proba = session.run(["class_probability"], {"images": PIXELS})[0]
     assert proba == pytest.approx(clf.predict_proba(IMAGES), abs=1e-4)
 
 
