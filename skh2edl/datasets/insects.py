@@ -49,7 +49,6 @@ _LOST_COVER = {"order": 0.75, "genus": 0.5, "species": 0.25}
 
 _WORDS = ["", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 _WORDS += ["eleven", "twelve"]
-_LAYERS = ("wing", "mark", "accent", "body")
 _WING, _MARK, _ACCENT, _BODY = range(1, 5)
 _CHUNK = 512  # images composed together
 _GRID = 6  # random colours along each side of a background
