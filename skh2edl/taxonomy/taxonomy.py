@@ -103,9 +103,8 @@ class Taxonomy(Builders, Sources, Writers, Tree):
         self.names.setflags(write=False)
         self.separator = check_separator(separator)
         check_leaf_names(self.names[self.leaf_nodes].tolist())
-        if not self._index.has_distinct_names:
-            check_siblings(self.names, self.parents)
-        if self._index.names_that_read_as_paths:
+        check_siblings(self.names, self.parents)
+        if self._index.names_like_paths:
             self.labels(np.arange(self.n_nodes))  # or say now that some node can have no label
         self._is_complete = True
 
