@@ -159,15 +159,15 @@ class LabelIndex:
         """Return the node at a path; a blank name is a rank that the path leaves out."""
         node, n_blank = 0, 0
         for name in path:
-            if is_blank(name):
-                n_blank += 1
-                continue
-            top, node = node, self._children.get((node, name), -1)
-            if n_blank:
-                node = self._across_gap(top, n_blank, name)
-            n_blank = 0
-            if node < 0:
-                break
+            child = self._children.get((node, name), -1)
+            if n_blank or child < 0:
+                if is_blank(name):
+                    n_blank += 1
+                    continue
+                if not n_blank:
+                    return -1
+                child = self._across_gap(node, n_blank, name)
+            node, n_blank = child, 0
         return node
 
     def _across_gap(self, top: int, n_blank: int, name: Any) -> int:
