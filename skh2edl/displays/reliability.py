@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..metrics import ReliabilityCurve, level_adaptive_ece, level_ece, reliability_curve
+from ..metrics import ReliabilityCurve, reliability_curve
 from ..taxonomy.taxonomy import Taxonomy
 from ._predictions import CurveDisplay
 from ._style import GREY, add_legend, axes_or_new, line_options, next_style, shown_level
@@ -127,7 +127,7 @@ class ReliabilityDisplay(CurveDisplay):
             ylim=(-0.02, 1.02),
             aspect="equal",
         )
-        add_legend(self.ax_)
+        add_legend(self.ax_, "upper left")
         return self
 
     @classmethod
@@ -177,17 +177,19 @@ class ReliabilityDisplay(CurveDisplay):
         -------
         display : ReliabilityDisplay
         """
-        error = level_ece if strategy == "uniform" else level_adaptive_ece
-        options = {"n_bins": n_bins, "sample_weight": sample_weight, "classes": classes}
-        curves, ece = {}, {}
         depths = range(1, taxonomy.n_levels + 1)
-        for depth in depths if level is None else [taxonomy.level_index(level)]:
-            title = shown_level(taxonomy, depth)
-            curve = reliability_curve(
-                y_true, y_proba, taxonomy, depth, strategy=strategy, **options
+        curves = {
+            shown_level(taxonomy, depth): reliability_curve(
+                y_true,
+                y_proba,
+                taxonomy,
+                depth,
+                n_bins=n_bins,
+                strategy=strategy,
+                sample_weight=sample_weight,
+                classes=classes,
             )
-            curves[title] = curve
-            # The curve has already warned if it is undefined.
-            defined = np.isfinite(curve.share).all()
-            ece[title] = error(y_true, y_proba, taxonomy, depth, **options) if defined else np.nan
+            for depth in (depths if level is None else [taxonomy.level_index(level)])
+        }
+        ece = {title: curve.error for title, curve in curves.items()}
         return cls(curves, ece, name=name).plot(ax, **kwargs)
