@@ -232,25 +232,17 @@ def predict_table(
 def _read_paths(paths: Any, column: str) -> list[str]:
     if isinstance(paths, (str, os.PathLike)):
         table = Path(paths)
-        if table.suffix.lower() == ".csv":
-            csv = import_optional("pyarrow.csv", extra="parquet")
-            paths = csv.read_csv(table)
-        elif table.suffix.lower() == ".parquet" or table.is_dir():
-            parquet = import_optional("pyarrow.parquet", extra="parquet")
-            paths = parquet.read_table(table, columns=[column])
-        else:
+        if table.suffix.lower() not in (".csv", ".parquet") and not table.is_dir():
             raise ValueError(
                 f"paths={os.fspath(paths)!r} must be a .csv file, a .parquet file or a folder of "
                 "them; for a folder of images use predict_folder."
             )
-        if column not in paths.column_names:
-            raise ValueError(
-                f"{os.fspath(table)!r} has the columns {shown(paths.column_names)}, not {column!r}."
-            )
-        listed = paths.column(column).to_pylist()
+        kind = "csv" if table.suffix.lower() == ".csv" else "parquet"
+        rows = import_optional("pyarrow.dataset", extra="parquet").dataset(table, format=kind)
+        _check_column(column, rows.schema.names, os.fspath(table))
+        listed = rows.to_table(columns=[column]).column(column).to_pylist()
     elif hasattr(paths, "columns"):
-        if column not in paths.columns:
-            raise ValueError(f"paths has the columns {shown(list(paths.columns))}, not {column!r}.")
+        _check_column(column, list(paths.columns), "paths")
         listed = paths[column].tolist()
     else:
         listed = list(paths)
@@ -260,6 +252,11 @@ def _read_paths(paths: Any, column: str) -> list[str]:
             f"paths holds {len(wrong)} value(s) that are no path, first {shown(wrong[0])}."
         )
     return [os.fspath(item) for item in listed]
+
+
+def _check_column(column: str, known: list[str], name: str) -> None:
+    if column not in known:
+        raise ValueError(f"{name!r} has the columns {shown(known)}, not {column!r}.")
 
 
 def _claim(folder: Path, job: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ..taxonomy.taxonomy import Taxonomy
-from .identifications import Identifications, level_names
+from .identifications import Identifications
 
 
 def coco_categories(taxonomy: Taxonomy) -> list[dict[str, Any]]:
@@ -65,18 +65,19 @@ def coco_predictions(identifications: Identifications) -> dict[str, Any]:
     >>> coco_predictions(found)["annotations"]
     [{'id': 1, 'image_id': 1, 'category_id': 1, 'score': 0.9}]
     """
-    rows = zip(identifications.nodes.tolist(), identifications.probability.tolist(), strict=True)
-    found = [(image, node, score) for image, (node, score) in enumerate(rows, start=1) if node]
+    found = zip(identifications.nodes.tolist(), identifications.probability.tolist(), strict=True)
+    annotations = [
+        {"image_id": image, "category_id": node, "score": round(score, 6)}
+        for image, (node, score) in enumerate(found, start=1)
+        if node
+    ]
     return {
         "images": [
             {"id": number, "file_name": name}
             for number, name in enumerate(identifications.ids, start=1)
         ],
         "categories": coco_categories(identifications.taxonomy),
-        "annotations": [
-            {"id": number, "image_id": image, "category_id": node, "score": round(score, 6)}
-            for number, (image, node, score) in enumerate(found, start=1)
-        ],
+        "annotations": [{"id": number, **one} for number, one in enumerate(annotations, start=1)],
     }
 
 
@@ -105,25 +106,25 @@ def fiftyone_labels(identifications: Identifications) -> list[dict[str, Any]]:
     >>> fiftyone_labels(found)[0]["vacuity"]
     0.25
     """
-    tree, names = identifications.taxonomy, level_names(identifications.taxonomy)
-    best = identifications.leaf_probability.argmax(axis=1)
-    labels = []
-    for index, (label, path) in enumerate(
-        zip(identifications.labels, identifications.paths, strict=True)
-    ):
-        entry: dict[str, Any] = {
-            "label": str(label),
-            "confidence": round(float(identifications.probability[index]), 6),
-            "level": names[len(path) - 1] if path else "",
-            "path": [str(name) for name in path],
-            "leaf": str(tree.leaves[best[index]]),
-            "leaf_confidence": round(float(identifications.leaf_probability[index].max()), 6),
-        }
-        if identifications.vacuity is not None and identifications.nonspecificity is not None:
-            entry["vacuity"] = round(float(identifications.vacuity[index]), 6)
-            entry["nonspecificity"] = round(float(identifications.nonspecificity[index]), 6)
-        labels.append(entry)
-    return labels
+    leaves = identifications.leaf_probability
+    columns: dict[str, Any] = {
+        "label": map(str, identifications.labels),
+        "confidence": _rounded(identifications.probability),
+        "level": identifications.levels,
+        "path": [list(map(str, path)) for path in identifications.paths],
+        "leaf": [str(identifications.taxonomy.leaves[best]) for best in leaves.argmax(axis=1)],
+        "leaf_confidence": _rounded(leaves.max(axis=1)),
+    }
+    if identifications.opinion is not None:
+        columns["vacuity"] = _rounded(identifications.vacuity)
+        columns["nonspecificity"] = _rounded(identifications.nonspecificity)
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
+
+
+def _rounded(values: Any) -> list[float]:
+    return [round(float(value), 6) for value in values]
 
 
 def fiftyone_dataset(identifications: Identifications) -> dict[str, Any]:
@@ -158,10 +159,6 @@ def fiftyone_dataset(identifications: Identifications) -> dict[str, Any]:
                 f"FiftyOne knows images by their names without endings, and {key!r} is there "
                 "twice. Give absolute paths as ids, or rename one."
             )
-        attributes = {k: v for k, v in label.items() if k not in ("label", "confidence")}
-        entries[key] = {
-            "label": label["label"],
-            "confidence": label["confidence"],
-            "attributes": attributes,
-        }
+        own = {name: label.pop(name) for name in ("label", "confidence")}
+        entries[key] = {**own, "attributes": label}
     return {"classes": list(map(str, tree.labels(range(tree.n_nodes)))), "labels": entries}

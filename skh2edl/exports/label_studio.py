@@ -62,20 +62,18 @@ def label_studio_config(
         f"  <Image name={quoteattr(OBJECT)} value={quoteattr('$' + data_field)}/>",
         f'  <Taxonomy name={quoteattr(control)} toName={quoteattr(OBJECT)} leafsOnly="false">',
     ]
-    top = range(int(taxonomy.first_child[0]), int(taxonomy.first_child[0] + taxonomy.n_children[0]))
-    waiting: list[tuple[int, bool]] = [(node, False) for node in reversed(top)]
-    while waiting:
-        node, is_done = waiting.pop()
-        indent = "  " * (int(taxonomy.depths[node]) + 1)
-        first, count = int(taxonomy.first_child[node]), int(taxonomy.n_children[node])
-        if is_done:
-            lines.append(f"{indent}</Choice>")
-            continue
-        end = ">" if count else "/>"
-        lines.append(f"{indent}<Choice value={quoteattr(str(taxonomy.names[node]))}{end}")
-        if count:
-            waiting.append((node, True))
-            waiting += [(child, False) for child in range(first + count - 1, first - 1, -1)]
+    open_: list[str] = []  # indents of the choices that are not closed
+    # Depth first, as sorted by the first leaf below: parents before their children.
+    for node in np.lexsort((taxonomy.depths, taxonomy.leaf_start))[1:].tolist():
+        depth, is_leaf = int(taxonomy.depths[node]), taxonomy.n_children[node] == 0
+        while len(open_) >= depth:
+            lines.append(f"{open_.pop()}</Choice>")
+        indent = "  " * (depth + 1)
+        value = quoteattr(str(taxonomy.names[node]))
+        lines.append(f"{indent}<Choice value={value}{'/>' if is_leaf else '>'}")
+        if not is_leaf:
+            open_.append(indent)
+    lines += [f"{indent}</Choice>" for indent in reversed(open_)]
     return "\n".join([*lines, "  </Taxonomy>", "</View>"])
 
 
