@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
-from sklearn.frozen import FrozenEstimator
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from .. import metrics
+from ..estimators.wrapping import opinion_method
 from ..metrics.report import LEVEL_METRICS, TREE_METRICS, Metric, level_title
 from ..taxonomy.taxonomy import Taxonomy
 
@@ -371,28 +371,15 @@ def _predict_once(estimator: Any, X: Any) -> _Predict:
 
     def predict(method: str) -> Any:
         if method not in known:
-            known[method] = method_of(estimator, method)(X)
+            known[method] = _method_of(estimator, method)(X)
         return known[method]
 
     return predict
 
 
-def method_of(estimator: Any, name: str) -> Any:
-    """Return a prediction method of a fitted estimator, or None.
-
-    scikit-learn's wrappers forward only the methods that scikit-learn knows. Others are looked up
-    inside a Pipeline, a search and a FrozenEstimator.
-    """
-    if hasattr(estimator, name):
-        return getattr(estimator, name)
-    inside = estimator.estimator if isinstance(estimator, FrozenEstimator) else estimator
-    if hasattr(inside, "best_estimator_"):
-        return method_of(inside.best_estimator_, name)
-    steps = getattr(inside, "steps", [])
-    last = method_of(steps[-1][1], name) if steps else None
-    if last is None or len(steps) == 1:
-        return last
-    return lambda X: last(inside[:-1].transform(X))
+def _method_of(estimator: Any, name: str) -> Any:
+    """Return a prediction method of a fitted estimator, or None."""
+    return opinion_method(estimator) if name == _OPINIONS else getattr(estimator, name, None)
 
 
 def _choose_response(rule: Metric, response_method: str | None, estimator: Any) -> str:
@@ -402,7 +389,7 @@ def _choose_response(rule: Metric, response_method: str | None, estimator: Any) 
         chosen = response_method
     elif chosen == "either":
         chosen = "predict_proba" if hasattr(estimator, "predict_proba") else "predict"
-    if method_of(estimator, chosen) is None:
+    if _method_of(estimator, chosen) is None:
         raise AttributeError(
             f"{rule.compute.__name__} needs {chosen}, which {type(estimator).__name__} does not "
             "have. Score it with a metric of labels, such as 'accuracy', or use an estimator that "
