@@ -193,17 +193,11 @@ def read_networkx(graph: Any, name: str | None, choose_parent: ChooseParent) -> 
 def write_networkx(networkx: Any, tree: Any) -> Any:
     """Return a networkx.DiGraph whose nodes are paths, with names and levels as attributes."""
     graph = networkx.DiGraph(level_names=tree.level_names, separator=tree.separator)
-    paths: list[tuple[Name, ...]] = [()]
-    for name, parent in zip(tree.names[1:].tolist(), tree.parents[1:].tolist(), strict=True):
-        paths.append((*paths[parent], name))
+    paths = [tree._index.path(node) for node in range(tree.n_nodes)]
     for path, name, depth in zip(paths, tree.names.tolist(), tree.depths.tolist(), strict=True):
         level = tree.level_names[depth - 1] if tree.level_names and depth else depth
         graph.add_node(path, name=name, level=level)
-    graph.add_edges_from(
-        (paths[parent], path)
-        for path, parent in zip(paths, tree.parents.tolist(), strict=True)
-        if parent >= 0
-    )
+    graph.add_edges_from((path[:-1], path) for path in paths[1:])
     return graph
 
 

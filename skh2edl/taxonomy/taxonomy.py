@@ -52,7 +52,7 @@ class Taxonomy(Builders, Tree):
     ----------
     names, parents, depths, heights, first_child, n_children : ndarray of shape (n_nodes,)
         The tree as arrays: name, parent (-1 for the root), edges from the root, edges of the
-        longest way down, number of the first child, number of children.
+        longest path down, number of the first child, number of children.
     leaf_nodes : ndarray of shape (n_leaves,)
         Node of each leaf in tree order (depth first).
     leaf_start, leaf_stop : ndarray of shape (n_nodes,)
@@ -64,9 +64,9 @@ class Taxonomy(Builders, Tree):
     decision_nodes, decision_children : ndarray of shape (n_decisions,)
         Branching position and child node of each decision.
     last_decision : ndarray of shape (n_nodes,)
-        The last decision on the way to each node, -1 where there is none.
+        The last decision on the path to each node, -1 where there is none.
     parent_decision : ndarray of shape (n_decisions,)
-        The decision before each decision on the way down, -1 where there is none.
+        The decision before each decision on its path, -1 where there is none.
 
     Examples
     --------
@@ -291,7 +291,7 @@ class Taxonomy(Builders, Tree):
         return self.label(found)
 
     def restrict(self, labels: Iterable[Label]) -> Taxonomy:
-        """Return the tree pruned to some clades: what is below them, and the way to them.
+        """Return the tree pruned to some clades: what is below them, and the paths to them.
 
         Examples
         --------

@@ -280,7 +280,7 @@ class Tree:
         return total
 
     def clade_mask(self, nodes: IntArray) -> npt.NDArray[np.bool_]:
-        """Mark the nodes, all that is below them, and the way from the root to them."""
+        """Mark the nodes, all that is below them, and the paths from the root to them."""
         kept = np.zeros(self.n_nodes, dtype=bool)
         kept[nodes] = True
         for low, high in self._level_bounds[1:]:
@@ -415,7 +415,7 @@ def check_leaves(names: Sequence[Any], parents: IntArray) -> None:
 
 
 def raise_cycle(names: Sequence[Any], parents: IntArray, reached: IntArray) -> NoReturn:
-    """Name the nodes of a cycle among those that no way from the root reaches."""
+    """Name the nodes of a cycle among those that no path from the root reaches."""
     unreached = np.ones(len(names), dtype=bool)
     unreached[reached] = False
     node = int(np.flatnonzero(unreached)[0])

@@ -148,7 +148,7 @@ def test_a_table_without_taxa_and_a_cut_off_file_are_refused(tmp_path):
         Taxonomy.from_darwin_core(3)
     path = tmp_path / "cut.tsv"
     path.write_text(CHECKLIST[:-30])
-    with pytest.raises(ValueError, match="line 11, has 5 cells, but the columns .* need 7"):
+    with pytest.raises(ValueError, match=r"line 11, has 5 cells, but the columns .* need 7"):
         Taxonomy.from_darwin_core(path)
     packed = tmp_path / "cut.tsv.gz"
     packed.write_bytes(gzip.compress(CHECKLIST.encode())[:-20])
