@@ -38,14 +38,8 @@ _FORMAT = 1
 _JOB = "job.json"
 # Where and how fast an estimator computes does not change its predictions.
 _NOT_IN_PREDICTIONS = {
-    "checkpoint_dir",
-    "hardware",
-    "history_",
-    "memory",
-    "n_workers",
-    "on_bad_image",
-    "verbose",
-}
+    "checkpoint_dir", "hardware", "history_", "memory", "n_workers", "on_bad_image", "verbose",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

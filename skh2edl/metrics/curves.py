@@ -91,10 +91,8 @@ def risk_coverage_curve(
     confidence : array-like of shape (n_samples,), default=None
         What ranks the samples, such as the negative vacuity; None takes the probability of the
         prediction. Equal confidences are accepted together.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weight of each sample; None weighs all the same.
-    classes : sequence of labels, default=None
-        Columns of `y_proba`, as in :func:`level_accuracy`.
+    sample_weight, classes
+        As in :func:`level_accuracy`.
 
     Returns
     -------
@@ -319,10 +317,8 @@ def operating_curve(
         Probabilities of the leaves, which are summed to each node.
     taxonomy : Taxonomy
         The tree.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weight of each sample; None weighs all the same.
-    classes : sequence of labels, default=None
-        Columns of `y_proba`, as in :func:`level_accuracy`.
+    sample_weight, classes
+        As in :func:`level_accuracy`.
 
     Returns
     -------
@@ -468,10 +464,8 @@ def path_consistency(
         Probabilities of the leaves, which are summed to each level.
     taxonomy : Taxonomy
         The tree.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weight of each sample; None weighs all the same.
-    classes : sequence of labels, default=None
-        Columns of `y_proba`, as in :func:`level_accuracy`.
+    sample_weight, classes
+        As in :func:`level_accuracy`.
 
     Returns
     -------
@@ -524,10 +518,8 @@ def oracle_descent(
     level : str or int, default=None
         Name or depth of the level down to which decisions are forced; None computes the
         accuracy for every level.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weight of each sample; None weighs all the same.
-    classes : sequence of labels, default=None
-        Columns of `y_proba`, as in :func:`level_accuracy`.
+    sample_weight, classes
+        As in :func:`level_accuracy`.
 
     Returns
     -------

@@ -164,10 +164,8 @@ def level_nll(
         The tree.
     level : str or int, default="leaf"
         Name or depth of the level. Leaf probabilities are summed to its nodes.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weight of each sample; None weighs all the same.
-    classes : sequence of labels, default=None
-        Columns of `y_proba`, as in :func:`level_accuracy`.
+    sample_weight, classes
+        As in :func:`level_accuracy`.
 
     Returns
     -------
@@ -310,10 +308,8 @@ def level_ece(
         Name or depth of the level. Leaf probabilities are summed to its nodes.
     n_bins : int, default=15
         Number of bins.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weight of each sample; None weighs all the same.
-    classes : sequence of labels, default=None
-        Columns of `y_proba`, as in :func:`level_accuracy`.
+    sample_weight, classes
+        As in :func:`level_accuracy`.
 
     Returns
     -------

@@ -44,10 +44,8 @@ def error_auroc(
         The tree.
     level : str or int, default="leaf"
         Name or depth of the level.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weight of each sample; None weighs all the same.
-    classes : sequence of labels, default=None
-        Columns of probabilities, as in :func:`level_accuracy`.
+    sample_weight, classes
+        As in :func:`level_accuracy`.
 
     Returns
     -------

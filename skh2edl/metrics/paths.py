@@ -54,10 +54,8 @@ def first_error_depth(
         stops early on the true path is no mistake.
     taxonomy : Taxonomy
         The tree.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weight of each sample; None weighs all the same.
-    classes : sequence of labels, default=None
-        Columns of probabilities, as in :func:`level_accuracy`.
+    sample_weight, classes
+        As in :func:`level_accuracy`.
 
     Returns
     -------
@@ -204,10 +202,8 @@ def top_k_hierarchical_distance(
         The tree.
     k : int, default=5
         Number of leaves. Among equally likely ones the first in ``classes_`` are taken.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weight of each sample; None weighs all the same.
-    classes : sequence of labels, default=None
-        Columns of `y_proba`, as in :func:`level_accuracy`.
+    sample_weight, classes
+        As in :func:`level_accuracy`.
 
     Returns
     -------
@@ -264,10 +260,8 @@ def hops(
         The tree.
     k : int, default=None
         Number of places that count; None means all of them. With 1 the score is the accuracy.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weight of each sample; None weighs all the same.
-    classes : sequence of labels, default=None
-        Columns of `y_proba`, as in :func:`level_accuracy`.
+    sample_weight, classes
+        As in :func:`level_accuracy`.
 
     Returns
     -------

@@ -79,10 +79,8 @@ def hierarchical_report(
         Probabilities of the leaves.
     taxonomy : Taxonomy
         The tree.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weight of each sample; None weighs all the same.
-    classes : sequence of labels, default=None
-        Columns of `y_proba`, as in :func:`level_accuracy`.
+    sample_weight, classes
+        As in :func:`level_accuracy`.
     digits : int, default=3
         Decimals of the text.
     output_dict : bool, default=False

@@ -56,24 +56,19 @@ def read_paths(paths: Any, root_name: Name, bridge_gaps: bool | None = None) -> 
     children: dict[tuple[int, Any], int] = {}
     rows = list(read_rows(paths))
     try:
-        rows = close_gaps(rows, bridge_gaps)
-    except TypeError:  # a list or dict where a name should be
-        clean_names(name for row in rows for name in row if name is not None)
-        raise
-    for number, path in enumerate(map(fill_row, rows)):
-        if not path:
-            raise ValueError(f"Row {number} has no name. Remove the empty row from the paths.")
-        node = 0
-        try:
+        for number, path in enumerate(map(fill_row, close_gaps(rows, bridge_gaps))):
+            if not path:
+                raise ValueError(f"Row {number} has no name. Remove the empty row from the paths.")
+            node = 0
             for name in path:
                 child = children.setdefault((node, name), len(names))
                 if child == len(names):
                     names.append(name)
                     parents.append(node)
                 node = child
-        except TypeError:  # a list or dict where a name should be
-            clean_names(path)
-            raise
+    except TypeError:  # a list or dict where a name should be
+        clean_names(name for row in rows for name in row if name is not None)
+        raise
     return names, np.asarray(parents, dtype=np.int64)
 
 

@@ -150,24 +150,12 @@ def close_gaps(rows: list[Row], bridge: bool | None) -> list[Row]:
     """
     if bridge is False or not any(None in row for row in rows):
         return rows
-    wanted = {
-        (place, row[place])
-        for row in rows
-        for place in range(1, len(row))
-        if row[place - 1] is None and row[place] is not None
-    }
     complete: dict[tuple[int, Any], set[tuple[Any, ...]]] = {}
     for row in rows:
-        end = row.index(None) if None in row else len(row)
-        for place in range(1, end):
-            if (place, row[place]) in wanted:
-                complete.setdefault((place, row[place]), set()).add(tuple(row[:place]))
-    closed, changed = [], []
-    for row in rows:
-        filled = _bridged(row, complete) if None in row else row
-        if filled != row:
-            changed.append((row, filled))
-        closed.append(filled)
+        for place in range(1, row.index(None) if None in row else len(row)):
+            complete.setdefault((place, row[place]), set()).add(tuple(row[:place]))
+    closed = [_bridged(row, complete) if None in row else row for row in rows]
+    changed = [(row, filled) for row, filled in zip(rows, closed, strict=True) if filled != row]
     if bridge or not changed:
         return closed
     names = list(dict.fromkeys(str(row[-1]) for row, _ in changed))

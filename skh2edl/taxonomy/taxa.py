@@ -23,28 +23,14 @@ from .tables import read_columns
 from .tree import IntArray, NodeList, breadth_first_order, raise_cycle
 
 MAIN_RANKS = (
-    "domain",
-    "superkingdom",
-    "kingdom",
-    "phylum",
-    "class",
-    "order",
-    "family",
-    "genus",
-    "species",
-)
+    "domain", "superkingdom", "kingdom", "phylum", "class", "order", "family", "genus", "species",
+)  # fmt: skip
 _CURRENT = {"", "accepted", "valid", "provisionally accepted", "doubtful"}
-_TAXON_COLUMNS = (
-    "taxonID",
-    "parentNameUsageID",
-    "acceptedNameUsageID",
-    "taxonomicStatus",
-    "taxonRank",
-    "canonicalName",
-    "scientificName",
-    "genericName",
-    "specificEpithet",
-)
+# Terms of a checklist, in the order in which its reader takes them.
+_TAXON_TERMS = (
+    "taxonID", "parentNameUsageID", "acceptedNameUsageID", "taxonomicStatus", "taxonRank",
+    "canonicalName", "scientificName",
+)  # fmt: skip
 
 # Names, parents and the names of the levels.
 RankedNodes = tuple[list[Any], IntArray, list[str]]
@@ -170,7 +156,9 @@ def read_darwin_core(
     bridge_gaps: bool | None,
 ) -> RankedNodes:
     """Read a checklist with ids of parents, or a table with a column for each rank."""
-    table = _read_terms(source, [*_TAXON_COLUMNS, *MAIN_RANKS, *(ranks or ())])
+    table = _read_terms(
+        source, [*_TAXON_TERMS, "genericName", "specificEpithet", *MAIN_RANKS, *(ranks or ())]
+    )
     has_parents = "taxonID" in table and any(table.get("parentNameUsageID", ()))
     if has_parents:
         return _read_checklist(table, ranks, under, root_name)
@@ -189,7 +177,7 @@ def _read_checklist(
     root_name: Name | None,
 ) -> RankedNodes:
     blank = [""] * len(table["taxonID"])
-    columns = (table.get(term, blank) for term in _TAXON_COLUMNS[:7])
+    columns = (table.get(term, blank) for term in _TAXON_TERMS)
     # A synonym is another name of a taxon that is listed itself.
     current = [
         (own, parent, rank.lower(), canonical or scientific or own)
