@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from typing import Any
 
@@ -31,6 +32,7 @@ _SMALLEST_SCALE = 0.7  # of image and columns, on axes that are too small
 _BOLD = 1.15  # width of bold letters relative to plain ones
 
 
+@dataclass(eq=False, repr=False)
 class OpinionTreeDisplay:
     """The opinion on one sample, drawn on the taxonomy.
 
@@ -84,18 +86,11 @@ class OpinionTreeDisplay:
     >>> display.figure_.savefig("opinion.png")  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        rows: list[Row],
-        *,
-        image: Any = None,
-        label: str | None = None,
-        label_node: int | None = None,
-    ) -> None:
-        self.rows = rows
-        self.image = image
-        self.label = label
-        self.label_node = label_node
+    rows: list[Row]
+    _: KW_ONLY
+    image: Any = None
+    label: str | None = None
+    label_node: int | None = None
 
     def plot(self, ax: Any = None) -> OpinionTreeDisplay:
         """Draw the picture.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ _LARGEST_POINT = 700.0  # square points, for a bin with all samples
 _SMALLEST_POINT = 10.0
 
 
+@dataclass(eq=False, repr=False)
 class ReliabilityDisplay(CurveDisplay):
     """Accuracy against confidence, one line for each level.
 
@@ -54,16 +56,10 @@ class ReliabilityDisplay(CurveDisplay):
     >>> display.figure_.savefig("reliability.png")  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        curves: Mapping[str, ReliabilityCurve],
-        ece: Mapping[str, float],
-        *,
-        name: str | None = None,
-    ) -> None:
-        self.curves = dict(curves)
-        self.ece = dict(ece)
-        self.name = name
+    curves: Mapping[str, ReliabilityCurve]
+    ece: Mapping[str, float]
+    _: KW_ONLY
+    name: str | None = None
 
     def plot(
         self,

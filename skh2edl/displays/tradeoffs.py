@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy.typing as npt
@@ -33,6 +34,7 @@ class _AreaDisplay(CurveDisplay):
         (self.line_,) = self.ax_.plot(x, y, **{"label": label, **style, **options})
 
 
+@dataclass(eq=False, repr=False)
 class RiskCoverageDisplay(_AreaDisplay):
     """Fraction of wrong predictions among the most confident samples.
 
@@ -72,18 +74,11 @@ class RiskCoverageDisplay(_AreaDisplay):
     >>> display.figure_.savefig("risk_coverage.png")  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        curve: RiskCoverageCurve,
-        area: float,
-        *,
-        level: str = "leaf",
-        name: str | None = None,
-    ) -> None:
-        self.curve = curve
-        self.area = area
-        self.level = level
-        self.name = name
+    curve: RiskCoverageCurve
+    area: float
+    _: KW_ONLY
+    level: str = "leaf"
+    name: str | None = None
 
     def plot(
         self,
@@ -185,6 +180,7 @@ class RiskCoverageDisplay(_AreaDisplay):
         return cls(curve, curve.area, level=title, name=name).plot(ax, **kwargs)
 
 
+@dataclass(eq=False, repr=False)
 class OperatingCurveDisplay(_AreaDisplay):
     """Accuracy against information as the probability required of a node varies.
 
@@ -221,10 +217,10 @@ class OperatingCurveDisplay(_AreaDisplay):
     >>> display.figure_.savefig("operating_curve.png")  # doctest: +SKIP
     """
 
-    def __init__(self, curve: OperatingCurve, area: float, *, name: str | None = None) -> None:
-        self.curve = curve
-        self.area = area
-        self.name = name
+    curve: OperatingCurve
+    area: float
+    _: KW_ONLY
+    name: str | None = None
 
     def plot(
         self, ax: Any = None, *, name: str | None = None, **kwargs: Any
