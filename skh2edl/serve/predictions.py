@@ -62,26 +62,11 @@ class Prediction:
         """Mass, belief, probability, plausibility and vacuity of each node by its opinion."""
         if self.opinion is None:
             return None
-        return NodeOpinion(*(values[0] for values in self.opinion.nodes()))
-
-    @cached_property
-    def mass(self) -> FloatArray | None:
-        """Belief in exactly the leaf set of each node."""
-        return None if self.numbers is None else self.numbers.mass
-
-    @cached_property
-    def bounds(self) -> tuple[FloatArray, FloatArray] | None:
-        """Belief in and plausibility of each node."""
-        if self.numbers is None:
-            return None
+        mass, belief, _, plausibility, vacuity = (values[0] for values in self.opinion.nodes())
         # The order of the three is exact; float32 evidence blurs it in the last digits.
-        low_bound = np.clip(self.numbers.belief, 0, self.probability)
-        return low_bound, np.clip(self.numbers.plausibility, self.probability, 1)
-
-    @cached_property
-    def vacuity(self) -> FloatArray | None:
-        """Vacuity of each node that takes a decision, NaN for leaves."""
-        return None if self.numbers is None else self.numbers.vacuity
+        belief = np.clip(belief, 0, self.probability)
+        plausibility = np.clip(plausibility, self.probability, 1)
+        return NodeOpinion(np.clip(mass, 0, 1), belief, self.probability, plausibility, vacuity)
 
     @property
     def n_bytes(self) -> int:

@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from .. import __version__
-from .bodies import client_of
-from .guard import Guard
+from .guard import Guard, client_of
 from .schemas import Answer, Answers, Children, Found, FuseRequest, ModelFacts, Problem
 from .service import Service
 from .uploads import FIELD, read_uploads
@@ -100,7 +99,7 @@ def _add_page(app: FastAPI, service: Service) -> None:
     templates = Environment(
         loader=PackageLoader(__package__, "static"), autoescape=True, undefined=StrictUndefined
     )
-    page = templates.get_template("index.html").render(model=service.facts())
+    page = templates.get_template("index.html").render(model=service.facts)
     static = {name: folder.joinpath(name).read_bytes() for name in STATIC_TYPES}
 
     def index() -> Response:
@@ -118,7 +117,7 @@ def _add_page(app: FastAPI, service: Service) -> None:
 def _add_api(app: FastAPI, service: Service) -> None:
     def model() -> ModelFacts:
         """Describe the model: its tree, what it can guarantee, and the limits."""
-        return service.facts()
+        return service.facts
 
     async def predict(
         request: Request, promise: PromiseQuery = None, threshold: ThresholdQuery = None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from anyio import CapacityLimiter, to_thread
 from starlette.exceptions import HTTPException
 
 from .. import __version__
@@ -20,10 +21,22 @@ from ..report.predictions import read_predictions
 from ..taxonomy.taxonomy import Taxonomy
 from .app import Limits
 from .predictions import Prediction, PredictionStore
-from .schemas import Answer, Children, Found, Hedge, ModelFacts, Promise, TreeFacts, UploadLimits
+from .schemas import (
+    Answer,
+    Children,
+    Found,
+    Hedge,
+    HeldOutFacts,
+    ModelFacts,
+    Promise,
+    Stops,
+    TreeFacts,
+    UploadLimits,
+)
 from .uploads import Picture, Upload, declared_pixels, make_picture
-from .views import bare_node, children_view, found_view, level_names, prediction_view
-from .workers import Workers
+from .views import bare_node, children_view, found_view, level_names, prediction_view, sides
+
+T = TypeVar("T")
 
 # Target accuracies of the slider; the last two need many held-out images.
 TARGETS = (*(hundredth / 100 for hundredth in range(50, 100)), 0.995, 0.999)
@@ -54,21 +67,15 @@ class Service:
         self.tree: Taxonomy = estimator.taxonomy_
         self.is_evidential = hasattr(estimator, "predict_hyper_opinion")
         self.store = PredictionStore(limits.max_kept_bytes)
-        self._decoding = Workers(_DECODED_AT_ONCE)
-        self._decoding_large = Workers(_LARGE_AT_ONCE)
+        self._decoding = CapacityLimiter(_DECODED_AT_ONCE)
+        self._decoding_large = CapacityLimiter(_LARGE_AT_ONCE)
         # One batch at a time: more would only take the cores and the memory from each other.
-        self._predicting = Workers(1)
-        thresholds = [(target, threshold_for(card.needed, target)) for target in TARGETS]
-        self.guarantees = [
-            Promise(promise=target, threshold=threshold)
-            for target, threshold in thresholds
-            if math.isfinite(threshold)
-        ]
+        self._predicting = CapacityLimiter(1)
 
+    @cached_property
     def facts(self) -> ModelFacts:
-        """Describe the model, its hedge and the limits."""
-        tree, limits, n_images = self.tree, self.limits, self.card.needed.size
-        hedge = Hedge(n_images=n_images, most=n_images / (n_images + 1), promises=self.guarantees)
+        """The model, its hedge and the limits."""
+        tree, limits = self.tree, self.limits
         return ModelFacts(
             name=self.name,
             method=type(self.estimator).__name__,
@@ -80,7 +87,8 @@ class Service:
                 levels=level_names(tree),
                 root=bare_node(tree, 0),
             ),
-            hedge=hedge if self.guarantees else None,
+            hedge=self._hedge(),
+            held_out=self._held_out(),
             limits=UploadLimits(
                 max_bytes=limits.max_upload_bytes,
                 max_files=limits.max_files,
@@ -89,6 +97,39 @@ class Service:
             ),
             notes=self.card.notes,
         )
+
+    @property
+    def _has_subjects(self) -> bool:
+        """Whether the hedge was set on subjects of several images each."""
+        return f"{self.card.needed.size} subjects " in self.card.notes.get("hedge set on", "")
+
+    def _hedge(self) -> Hedge | None:
+        n_images = self.card.needed.size
+        thresholds = [(target, threshold_for(self.card.needed, target)) for target in TARGETS]
+        promises = [
+            Promise(promise=target, threshold=threshold, stops=self._stops(threshold))
+            for target, threshold in thresholds
+            if math.isfinite(threshold)
+        ]
+        unit = "subject" if self._has_subjects else "photograph"
+        most = n_images / (n_images + 1)
+        return Hedge(n_images=n_images, unit=unit, most=most, promises=promises) if promises else None
+
+    def _stops(self, threshold: float) -> Stops:
+        held = self.card.held_out
+        return [] if held is None else [(n, right) for n, right in held.stops(threshold).tolist()]
+
+    def _held_out(self) -> HeldOutFacts | None:
+        held, needed, n_levels = self.card.held_out, self.card.needed, self.tree.n_levels
+        if held is not None and held.scores.shape[1] == n_levels:
+            stops = [self._stops(hundredth / 100) for hundredth in range(100)]
+            n_right = held.right_at_levels().tolist()
+            return HeldOutFacts(n_images=len(held.n_right), n_right=n_right, stops=stops)
+        if not needed.size or self._has_subjects:
+            return None
+        # An image that needs no threshold has the right leaf.
+        finest = [*[None] * (n_levels - 1), int((needed == 0).sum())]
+        return HeldOutFacts(n_images=needed.size, n_right=finest, stops=[])
 
     def threshold(self, promise: float | None, threshold: float | None) -> float | None:
         """Return the least probability of hedged predictions; None for no hedged predictions.
@@ -136,7 +177,7 @@ class Service:
         limits, n_pixels = self.limits, 0
         pictures = []
         for upload in uploads:
-            declared = await self._decoding.run(partial(declared_pixels, upload))
+            declared = await _in_thread(partial(declared_pixels, upload), self._decoding)
             if declared <= limits.max_pixels:
                 n_pixels += declared
             if n_pixels > limits.max_request_pixels:
@@ -147,9 +188,9 @@ class Service:
                 pictures.append(Picture(upload.name, None, error))
                 continue
             is_large = _LARGE < declared <= limits.max_pixels
-            workers = self._decoding_large if is_large else self._decoding
+            turn = self._decoding_large if is_large else self._decoding
             make = partial(make_picture, upload, self.transform, limits.max_pixels)
-            pictures.append(await workers.run(make))
+            pictures.append(await _in_thread(make, turn))
         return pictures
 
     async def predict(
@@ -166,7 +207,8 @@ class Service:
         client : str
             For whom they are kept.
         """
-        return await self._predicting.run(partial(self._predict, pictures, threshold, client))
+        work = partial(self._predict, pictures, threshold, client)
+        return await _in_thread(work, self._predicting)
 
     def _predict(
         self, pictures: Sequence[Picture], threshold: float | None, client: str
@@ -223,19 +265,21 @@ class Service:
                     "'averaging'.",
                 )
             leaves = np.mean([part.leaf_probability for part in parts], axis=0)
-            fused_leaves = Prediction(self.tree, leaves, None, name, n_images)
-            return self._keep(fused_leaves, threshold, client)
-        first = opinions[0]
-        joined = type(first).from_evidence(
-            self.tree,
-            np.concatenate([opinion.evidence for opinion in opinions]),
-            first.base_rate,
-            first.prior_weight,
-        )
-        fused = joined.fuse(np.zeros(len(joined), dtype=np.int64), how or "cumulative")
-        leaves = fused.leaf_probability[0].astype(np.float64)
-        prediction = Prediction(self.tree, leaves, fused, name, n_images)
-        return self._keep(prediction, threshold, client)
+            prediction = Prediction(self.tree, leaves, None, name, n_images)
+        else:
+            first = opinions[0]
+            joined = type(first).from_evidence(
+                self.tree,
+                np.concatenate([opinion.evidence for opinion in opinions]),
+                first.base_rate,
+                first.prior_weight,
+            )
+            fused = joined.fuse(np.zeros(len(joined), dtype=np.int64), how or "cumulative")
+            leaves = fused.leaf_probability[0].astype(np.float64)
+            prediction = Prediction(self.tree, leaves, fused, name, n_images)
+        view = self._keep(prediction, threshold, client)
+        view.conflict = sides(parts)
+        return view
 
     def children(self, key: str, node: int, offset: int, limit: int) -> Children:
         """Open a branch of a prediction.
@@ -274,3 +318,8 @@ class Service:
                 404, "This prediction is no longer kept. Send the image again to get a new one."
             )
         return prediction
+
+
+async def _in_thread(work: Callable[[], T], turn: CapacityLimiter) -> T:
+    """Do some work beside the event loop, first come first served; the server's end does not wait."""
+    return await to_thread.run_sync(work, limiter=turn, abandon_on_cancel=True)

@@ -48,7 +48,7 @@ from skh2edl.cli.tables import Spool
 from skh2edl.estimators.model_card import ModelCard, read_card, write_card
 from skh2edl.images import make_transform
 from skh2edl.serve import Limits
-from skh2edl.serve.bodies import Body, ByteBudget
+from skh2edl.serve.guard import Body, ByteBudget
 from skh2edl.serve.uploads import declared_pixels, make_picture, read_uploads
 from skh2edl.training.checkpoints import CheckpointFile
 from skh2edl.training.feature_cache import FeatureFolder

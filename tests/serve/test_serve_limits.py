@@ -14,10 +14,9 @@ from starlette.exceptions import HTTPException
 from skh2edl import load_model
 from skh2edl.estimators.model_card import ModelCard
 from skh2edl.serve import Limits, create_app, server, service
-from skh2edl.serve.bodies import Body, ByteBudget
+from skh2edl.serve.guard import Body, ByteBudget
 from skh2edl.serve.routes import build
 from skh2edl.serve.uploads import Upload
-from skh2edl.serve.workers import Workers
 
 HEAD = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\n'
 KIND = (b"content-type", b"multipart/form-data; boundary=x")
@@ -231,7 +230,7 @@ def test_images_are_decoded_while_the_model_is_at_work(model):
     served, free = make_service(model), threading.Event()
 
     async def both():
-        long = asyncio.create_task(served._predicting.run(lambda: free.wait(60)))
+        long = asyncio.create_task(service._in_thread(lambda: free.wait(60), served._predicting))
         (made,) = await served.prepare([Upload("a.png", picture("red"))])
         assert not long.done()
         waiting = asyncio.create_task(served.predict([made], None, "10.0.0.1"))
@@ -242,19 +241,6 @@ def test_images_are_decoded_while_the_model_is_at_work(model):
     made, (answer,) = asyncio.run(both())
     assert made.pixels.shape == (32, 32, 3)
     assert answer.error is None
-
-
-def test_a_job_that_fails_tells_its_caller_and_the_next_one_runs():
-    async def three():
-        workers = Workers(1)
-        with pytest.raises(ZeroDivisionError, match="division"):
-            await workers.run(lambda: 1 / 0)
-        gone = asyncio.create_task(workers.run(lambda: 1))
-        await asyncio.sleep(0)
-        gone.cancel()
-        return await workers.run(lambda: threading.current_thread().daemon)
-
-    assert asyncio.run(three())
 
 
 def test_a_large_image_keeps_other_large_ones_waiting_but_no_small_one(model, monkeypatch):
