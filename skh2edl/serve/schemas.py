@@ -50,7 +50,7 @@ class Children(BaseModel):
     rest_probability: Fraction = Field(description="Of all children after these, together.")
 
 
-class LevelAnswer(BaseModel):
+class LevelPrediction(BaseModel):
     """The likeliest class of one level."""
 
     level: str
@@ -78,7 +78,7 @@ class Side(BaseModel):
     images: list[str]
 
 
-class Answer(BaseModel):
+class PredictionView(BaseModel):
     """The prediction for one image, or for several that were fused.
 
     Where an image could not be used, `error` says why and everything else is empty.
@@ -95,7 +95,7 @@ class Answer(BaseModel):
         default=None,
         description="The deepest node of the path that is probable enough, if asked for.",
     )
-    levels: list[LevelAnswer] = []
+    levels: list[LevelPrediction] = []
     stops: list[Stop] = Field(
         default=[], description="Where belief stops; the rest reaches leaves."
     )
@@ -109,11 +109,11 @@ class Answer(BaseModel):
     tree: list[Children] = Field(default=[], description="The branches that matter, opened.")
 
 
-class Answers(BaseModel):
+class Predictions(BaseModel):
     """One prediction for each image, in the order of the files."""
 
     threshold: float | None = Field(description="Least probability of hedged predictions.")
-    answers: list[Answer]
+    predictions: list[PredictionView]
 
 
 class FoundNode(Node):
@@ -132,7 +132,7 @@ class Found(BaseModel):
 class FuseRequest(BaseModel):
     """Predictions on photographs of one subject."""
 
-    answers: list[str] = Field(min_length=2, max_length=1000, description="Their ids.")
+    predictions: list[str] = Field(min_length=2, max_length=1000, description="Their ids.")
     how: Literal["cumulative", "averaging"] | None = Field(
         default=None,
         description="'cumulative' adds evidence up, for photographs that are independent; "
@@ -145,10 +145,10 @@ class FuseRequest(BaseModel):
 Stops = list[tuple[int, int]]
 
 
-class Promise(BaseModel):
+class Guarantee(BaseModel):
     """The threshold that guarantees an accuracy."""
 
-    promise: Fraction
+    target_accuracy: Fraction
     threshold: float
     stops: Stops = Field(description="Where held-out images stop; empty if not on record.")
 
@@ -158,8 +158,9 @@ class Hedge(BaseModel):
 
     n_images: int = Field(description="Held-out images, or subjects, that set the thresholds.")
     unit: str = Field(description="'photograph' or 'subject'.")
+    is_exact: bool = Field(description="False if the same images also calibrated the model.")
     most: Fraction = Field(description="More than this cannot be guaranteed with so few.")
-    promises: list[Promise]
+    guarantees: list[Guarantee]
 
 
 class HeldOutFacts(BaseModel):

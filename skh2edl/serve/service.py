@@ -22,13 +22,13 @@ from ..taxonomy.taxonomy import Taxonomy
 from .app import Limits
 from .predictions import Prediction, PredictionStore
 from .schemas import (
-    Answer,
     Children,
     Found,
+    Guarantee,
     Hedge,
     HeldOutFacts,
     ModelFacts,
-    Promise,
+    PredictionView,
     Stops,
     TreeFacts,
     UploadLimits,
@@ -106,14 +106,20 @@ class Service:
     def _hedge(self) -> Hedge | None:
         n_images = self.card.needed.size
         thresholds = [(target, threshold_for(self.card.needed, target)) for target in TARGETS]
-        promises = [
-            Promise(promise=target, threshold=threshold, stops=self._stops(threshold))
+        guarantees = [
+            Guarantee(target_accuracy=target, threshold=threshold, stops=self._stops(threshold))
             for target, threshold in thresholds
             if math.isfinite(threshold)
         ]
-        unit = "subject" if self._has_subjects else "photograph"
-        most = n_images / (n_images + 1)
-        return Hedge(n_images=n_images, unit=unit, most=most, promises=promises) if promises else None
+        if not guarantees:
+            return None
+        return Hedge(
+            n_images=n_images,
+            unit="subject" if self._has_subjects else "photograph",
+            is_exact=self.card.notes.get("hedge guarantee", "exact") == "exact",
+            most=n_images / (n_images + 1),
+            guarantees=guarantees,
+        )
 
     def _stops(self, threshold: float) -> Stops:
         held = self.card.held_out
@@ -131,33 +137,33 @@ class Service:
         finest = [*[None] * (n_levels - 1), int((needed == 0).sum())]
         return HeldOutFacts(n_images=needed.size, n_right=finest, stops=[])
 
-    def threshold(self, promise: float | None, threshold: float | None) -> float | None:
+    def threshold(self, target_accuracy: float | None, threshold: float | None) -> float | None:
         """Return the least probability of hedged predictions; None for no hedged predictions.
 
         Parameters
         ----------
-        promise : float or None
+        target_accuracy : float or None
             Target accuracy, from which the threshold follows.
         threshold : float or None
             The least probability itself.
         """
-        if promise is None:
+        if target_accuracy is None:
             return threshold
         if threshold is not None:
-            raise HTTPException(422, "Give promise or threshold, not both.")
+            raise HTTPException(422, "Give target_accuracy or threshold, not both.")
         if not self.card.needed.size:
             raise HTTPException(
                 422,
                 "The model has no hedge, so no accuracy can be guaranteed. Set it with skh2edl "
                 "calibrate, or give a threshold.",
             )
-        found = threshold_for(self.card.needed, promise)
+        found = threshold_for(self.card.needed, target_accuracy)
         if math.isinf(found):
             n_images = self.card.needed.size
             raise HTTPException(
                 422,
                 f"The hedge was set on {n_images} images, with which at most "
-                f"{n_images / (n_images + 1):.3f} can be guaranteed, got {promise:g}.",
+                f"{n_images / (n_images + 1):.3f} can be guaranteed, got {target_accuracy:g}.",
             )
         return found
 
@@ -195,7 +201,7 @@ class Service:
 
     async def predict(
         self, pictures: Sequence[Picture], threshold: float | None, client: str
-    ) -> list[Answer]:
+    ) -> list[PredictionView]:
         """Classify images, each on its own.
 
         Parameters
@@ -212,7 +218,7 @@ class Service:
 
     def _predict(
         self, pictures: Sequence[Picture], threshold: float | None, client: str
-    ) -> list[Answer]:
+    ) -> list[PredictionView]:
         pixels = [picture.pixels for picture in pictures if picture.pixels is not None]
         rows = iter(range(len(pixels)))
         if pixels:
@@ -220,7 +226,7 @@ class Service:
         predictions = []
         for picture in pictures:
             if picture.pixels is None:
-                predictions.append(Answer(name=picture.name, error=picture.error))
+                predictions.append(PredictionView(name=picture.name, error=picture.error))
                 continue
             row = next(rows)
             # A copy: a view would keep the numbers of the whole batch alive.
@@ -230,12 +236,12 @@ class Service:
             predictions.append(self._keep(prediction, threshold, client))
         return predictions
 
-    def _keep(self, prediction: Prediction, threshold: float | None, client: str) -> Answer:
+    def _keep(self, prediction: Prediction, threshold: float | None, client: str) -> PredictionView:
         return prediction_view(prediction, self.store.add(prediction, client), threshold)
 
     def fuse(
         self, keys: Sequence[str], how: str | None, threshold: float | None, client: str
-    ) -> Answer:
+    ) -> PredictionView:
         """Classify several photographs of one subject together.
 
         Parameters
@@ -321,5 +327,5 @@ class Service:
 
 
 async def _in_thread(work: Callable[[], T], turn: CapacityLimiter) -> T:
-    """Do some work beside the event loop, first come first served; the server's end does not wait."""
+    """Do some work beside the event loop, in turns; the server can end before it is done."""
     return await to_thread.run_sync(work, limiter=turn, abandon_on_cancel=True)

@@ -12,7 +12,7 @@ from ..metrics.report import level_title
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from .predictions import Prediction
-from .schemas import Answer, Children, Found, FoundNode, LevelAnswer, Node, Side, Stop
+from .schemas import Children, Found, FoundNode, LevelPrediction, Node, PredictionView, Side, Stop
 
 # What is opened at first: enough to read the prediction, little enough for a phone.
 _MIN_PROBABILITY = 0.02
@@ -210,7 +210,7 @@ def _hedged(path: list[Node], threshold: float) -> Node:
     return found
 
 
-def prediction_view(prediction: Prediction, key: str, threshold: float | None) -> Answer:
+def prediction_view(prediction: Prediction, key: str, threshold: float | None) -> PredictionView:
     """Return what the API sends at once about a prediction.
 
     Parameters
@@ -224,7 +224,7 @@ def prediction_view(prediction: Prediction, key: str, threshold: float | None) -
     """
     path = _path_view(prediction)
     names = level_names(prediction.taxonomy)
-    view = Answer(
+    view = PredictionView(
         name=prediction.name,
         id=key,
         n_images=prediction.n_images,
@@ -243,7 +243,7 @@ def prediction_view(prediction: Prediction, key: str, threshold: float | None) -
     return view
 
 
-def _level_view(prediction: Prediction, level: str, depth: int) -> LevelAnswer:
+def _level_view(prediction: Prediction, level: str, depth: int) -> LevelPrediction:
     """Return the likeliest class of a level; of the deepest the last node of the path."""
     tree = prediction.taxonomy
     node = int(prediction.ladder.nodes[0, -1])
@@ -251,7 +251,7 @@ def _level_view(prediction: Prediction, level: str, depth: int) -> LevelAnswer:
         nodes = tree.nodes_at_depth(depth)
         node = int(nodes[prediction.probability[nodes].argmax()])
     view = _node_view(prediction, node)
-    return LevelAnswer(
+    return LevelPrediction(
         level=level,
         label=str(tree.label(node)),
         probability=view.probability,

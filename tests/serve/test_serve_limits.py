@@ -222,8 +222,8 @@ def test_the_images_of_a_request_share_a_budget_of_pixels(model):
     assert [each.pixels is not None for each in pictures] == [True, False, True, True, False, False]
     assert pictures[1].error.startswith("'text' cannot be used as an image")
     assert "'3.png' is one too many" in pictures[4].error
-    answers = asyncio.run(served.predict(pictures, None, "10.0.0.1"))
-    assert [each.error is None for each in answers] == [each.error is None for each in pictures]
+    predictions = asyncio.run(served.predict(pictures, None, "10.0.0.1"))
+    assert [each.error is None for each in predictions] == [each.error is None for each in pictures]
 
 
 def test_images_are_decoded_while_the_model_is_at_work(model):
@@ -238,9 +238,9 @@ def test_images_are_decoded_while_the_model_is_at_work(model):
         assert await long
         return made, await waiting
 
-    made, (answer,) = asyncio.run(both())
+    made, (prediction,) = asyncio.run(both())
     assert made.pixels.shape == (32, 32, 3)
-    assert answer.error is None
+    assert prediction.error is None
 
 
 def test_a_large_image_keeps_other_large_ones_waiting_but_no_small_one(model, monkeypatch):
