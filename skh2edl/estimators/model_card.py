@@ -219,7 +219,7 @@ def _decode_held_out(record: Any) -> HeldOut | None:
     n_right = np.asarray(record["n_right"])
     if (
         scores.ndim != 2
-        or not (0 <= scores).all()
+        or not (scores >= 0).all()
         or n_right.shape != scores.shape[:1]
         or n_right.dtype.kind != "i"
         or not ((n_right >= 0) & (n_right <= scores.shape[1])).all()

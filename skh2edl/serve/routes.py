@@ -18,6 +18,7 @@ from .guard import Guard, client_of
 from .schemas import Children, Found, FuseRequest, ModelFacts, Predictions, PredictionView, Problem
 from .service import Service
 from .uploads import FIELD, read_uploads
+from .views import children_view, found_view
 
 # Everything that is served beside the API; no name that a visitor sends is looked up on disk.
 STATIC_TYPES = {
@@ -150,7 +151,10 @@ def _add_api(app: FastAPI, service: Service) -> None:
         limit: Annotated[int, Query(ge=1, le=200)] = 25,
     ) -> Children:
         """Open a branch: the children of a node, the likeliest first."""
-        return service.children(prediction, node, offset, limit)
+        found, n_nodes = service.kept(prediction), service.tree.n_nodes
+        if node >= n_nodes:
+            raise HTTPException(404, f"The tree has nodes 0 to {n_nodes - 1}, and no node {node}.")
+        return children_view(found, int(service.tree.last_of_chain[node]), offset, limit)
 
     def find(
         prediction: PredictionQuery,
@@ -158,7 +162,7 @@ def _add_api(app: FastAPI, service: Service) -> None:
         limit: Annotated[int, Query(ge=1, le=100)] = 20,
     ) -> Found:
         """Look for classes by name, with the numbers of a prediction."""
-        return service.find(prediction, text, limit)
+        return found_view(service.kept(prediction), text, limit)
 
     def add(path: str, endpoint: Any, method: str, refusals: tuple[int, ...], **more: Any) -> None:
         responses: dict[int | str, dict[str, Any]] = {

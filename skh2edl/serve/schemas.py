@@ -180,7 +180,6 @@ class TreeFacts(BaseModel):
     n_leaves: int
     n_nodes: int
     levels: list[str]
-    root: Node
 
 
 class UploadLimits(BaseModel):

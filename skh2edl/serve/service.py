@@ -22,8 +22,6 @@ from ..taxonomy.taxonomy import Taxonomy
 from .app import Limits
 from .predictions import Prediction, PredictionStore
 from .schemas import (
-    Children,
-    Found,
     Guarantee,
     Hedge,
     HeldOutFacts,
@@ -34,7 +32,7 @@ from .schemas import (
     UploadLimits,
 )
 from .uploads import Picture, Upload, declared_pixels, make_picture
-from .views import bare_node, children_view, found_view, level_names, prediction_view, sides
+from .views import level_names, prediction_view, sides
 
 T = TypeVar("T")
 
@@ -81,12 +79,7 @@ class Service:
             method=type(self.estimator).__name__,
             is_evidential=self.is_evidential,
             version=__version__,
-            tree=TreeFacts(
-                n_leaves=tree.n_leaves,
-                n_nodes=tree.n_nodes,
-                levels=level_names(tree),
-                root=bare_node(tree, 0),
-            ),
+            tree=TreeFacts(n_leaves=tree.n_leaves, n_nodes=tree.n_nodes, levels=level_names(tree)),
             hedge=self._hedge(),
             held_out=self._held_out(),
             limits=UploadLimits(
@@ -138,15 +131,7 @@ class Service:
         return HeldOutFacts(n_images=needed.size, n_right=finest, stops=[])
 
     def threshold(self, target_accuracy: float | None, threshold: float | None) -> float | None:
-        """Return the least probability of hedged predictions; None for no hedged predictions.
-
-        Parameters
-        ----------
-        target_accuracy : float or None
-            Target accuracy, from which the threshold follows.
-        threshold : float or None
-            The least probability itself.
-        """
+        """Return the least probability of hedged predictions: as given, or from a target."""
         if target_accuracy is None:
             return threshold
         if threshold is not None:
@@ -173,13 +158,7 @@ class Service:
         return make_transform(self.estimator.network_.backbone.data_config)
 
     async def prepare(self, uploads: Sequence[Upload]) -> list[Picture]:
-        """Decode images, in turns with other requests.
-
-        Parameters
-        ----------
-        uploads : sequence of Upload
-            The files.
-        """
+        """Decode images, in turns with other requests."""
         limits, n_pixels = self.limits, 0
         pictures = []
         for upload in uploads:
@@ -202,17 +181,7 @@ class Service:
     async def predict(
         self, pictures: Sequence[Picture], threshold: float | None, client: str
     ) -> list[PredictionView]:
-        """Classify images, each on its own.
-
-        Parameters
-        ----------
-        pictures : sequence of Picture
-            The images.
-        threshold : float or None
-            For hedged predictions.
-        client : str
-            For whom they are kept.
-        """
+        """Classify images, each on its own, and keep the predictions for the client."""
         work = partial(self._predict, pictures, threshold, client)
         return await _in_thread(work, self._predicting)
 
@@ -242,22 +211,10 @@ class Service:
     def fuse(
         self, keys: Sequence[str], how: str | None, threshold: float | None, client: str
     ) -> PredictionView:
-        """Classify several photographs of one subject together.
-
-        Parameters
-        ----------
-        keys : sequence of str
-            Ids of the predictions on them.
-        how : {"cumulative", "averaging"} or None
-            How to fuse.
-        threshold : float or None
-            For hedged predictions.
-        client : str
-            For whom the prediction is kept.
-        """
+        """Classify several photographs of one subject together, by the ids of their predictions."""
         if len(set(keys)) != len(keys):
             raise HTTPException(422, "A prediction can be fused only once; an id is repeated.")
-        parts = [self._kept(key) for key in keys]
+        parts = [self.kept(key) for key in keys]
         names = [part.name for part in parts]
         if len(names) > _MOST_NAMES:
             names = [*names[: _MOST_NAMES - 1], f"{len(names) - _MOST_NAMES + 1} more"]
@@ -287,37 +244,8 @@ class Service:
         view.conflict = sides(parts)
         return view
 
-    def children(self, key: str, node: int, offset: int, limit: int) -> Children:
-        """Open a branch of a prediction.
-
-        Parameters
-        ----------
-        key : str
-            Id of the prediction.
-        node, offset, limit : int
-            The node, the number of children to skip, and the number to return.
-        """
-        if not 0 <= node < self.tree.n_nodes:
-            raise HTTPException(
-                404, f"The tree has nodes 0 to {self.tree.n_nodes - 1}, and no node {node}."
-            )
-        return children_view(self._kept(key), int(self.tree.last_of_chain[node]), offset, limit)
-
-    def find(self, key: str, text: str, limit: int) -> Found:
-        """Look for classes by name.
-
-        Parameters
-        ----------
-        key : str
-            Id of the prediction.
-        text : str
-            Part of a name.
-        limit : int
-            How many to return.
-        """
-        return found_view(self._kept(key), text, limit)
-
-    def _kept(self, key: str) -> Prediction:
+    def kept(self, key: str) -> Prediction:
+        """Return the prediction of an id."""
         prediction = self.store.get(key)
         if prediction is None:
             raise HTTPException(

@@ -89,11 +89,6 @@ class UploadSource(ImageSource):
 def declared_pixels(upload: Upload) -> int:
     """Return how many pixels a file says it has; 0 if it is no image.
 
-    Parameters
-    ----------
-    upload : Upload
-        The file.
-
     Examples
     --------
     >>> file = io.BytesIO()
@@ -136,15 +131,7 @@ class _MemoryParser(MultiPartParser):
 
 
 async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
-    """Return the files of a form.
-
-    Parameters
-    ----------
-    request : Request
-        The request.
-    limits : Limits
-        How much may be sent.
-    """
+    """Return the files of a form."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "multipart/form-data":
         raise HTTPException(
@@ -183,11 +170,6 @@ async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
 
 def shown_name(name: str | None) -> str:
     """Return a file name fit to be shown: no folders, no control characters, not too long.
-
-    Parameters
-    ----------
-    name : str or None
-        The client's name for the file.
 
     Examples
     --------

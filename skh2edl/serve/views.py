@@ -24,13 +24,7 @@ _MAX_NAMES = 6
 
 
 def level_names(tree: Taxonomy) -> list[str]:
-    """Return the names of the levels from the top down.
-
-    Parameters
-    ----------
-    tree : Taxonomy
-        The tree.
-    """
+    """Return the names of the levels from the top down."""
     return [level_title(tree, depth) for depth in range(1, tree.n_levels + 1)]
 
 
@@ -47,13 +41,6 @@ def level_words(level: str) -> str:
 
 def chain_name(tree: Taxonomy, node: int) -> str:
     """Return the name of a node with those of the only children above it; repeated names once.
-
-    Parameters
-    ----------
-    tree : Taxonomy
-        The tree.
-    node : int
-        The last node of a chain.
 
     Examples
     --------
@@ -211,17 +198,7 @@ def _hedged(path: list[Node], threshold: float) -> Node:
 
 
 def prediction_view(prediction: Prediction, key: str, threshold: float | None) -> PredictionView:
-    """Return what the API sends at once about a prediction.
-
-    Parameters
-    ----------
-    prediction : Prediction
-        The prediction.
-    key : str
-        Its id.
-    threshold : float or None
-        Least probability of the hedged prediction; None for no hedged prediction.
-    """
+    """Return what the API sends at once about a prediction."""
     path = _path_view(prediction)
     names = level_names(prediction.taxonomy)
     view = PredictionView(
@@ -307,17 +284,7 @@ def sides(parts: Sequence[Prediction]) -> list[Side]:
 
 
 def found_view(prediction: Prediction, text: str, limit: int) -> Found:
-    """Return the nodes whose name holds a text, the likeliest first.
-
-    Parameters
-    ----------
-    prediction : Prediction
-        The prediction.
-    text : str
-        Part of a name, in any capitals.
-    limit : int
-        Number of nodes to return.
-    """
+    """Return the nodes whose name holds a text, the likeliest first."""
     tree, wanted = prediction.taxonomy, text.casefold()
     names = [str(name).casefold() for name in tree.names.tolist()]
     named = [node for node in range(1, tree.n_nodes) if wanted in names[node]]

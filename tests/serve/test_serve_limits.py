@@ -336,9 +336,9 @@ def test_a_flood_of_one_client_evicts_no_prediction_of_another(model):
 
     async def flood():
         await request(app, [whole], client="10.0.0.1")
-        (mine,) = served.store._client_of
+        (mine,) = served.store._kept
         await request(app, [whole], client="2001:db8::1")
-        theirs = [key for key in served.store._client_of if key != mine]
+        theirs = [key for key in served.store._kept if key != mine]
         for number in range(60):
             # All of one network, which one customer has.
             await request(app, [whole], client=f"2001:db8::{number:x}")
@@ -347,4 +347,4 @@ def test_a_flood_of_one_client_evicts_no_prediction_of_another(model):
     mine, (theirs,) = asyncio.run(flood())
     assert served.store.get(mine) is not None
     assert served.store.get(theirs) is None
-    assert set(served.store._client_of.values()) == {"10.0.0.1", "2001:db8::/64"}
+    assert {client for client, _ in served.store._kept.values()} == {"10.0.0.1", "2001:db8::/64"}
