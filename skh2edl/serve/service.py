@@ -115,8 +115,14 @@ class Service:
         )
 
     def _stops(self, threshold: float) -> Stops:
-        held = self.card.held_out
-        return [] if held is None else [(n, right) for n, right in held.stops(threshold).tolist()]
+        if self.card.held_out is None:
+            return []
+        stops = self.card.held_out.stops(threshold)
+        # To name the only class of a level says nothing.
+        top = int(self.tree.depths[self.tree.last_of_chain[0]])
+        stops[0] = stops[: top + 1].sum(axis=0)
+        stops[1 : top + 1] = 0
+        return [(n, right) for n, right in stops.tolist()]
 
     def _held_out(self) -> HeldOutFacts | None:
         held, needed, n_levels = self.card.held_out, self.card.needed, self.tree.n_levels

@@ -66,28 +66,23 @@ def _joined(names: list[str]) -> str:
 
 
 def bare_node(tree: Taxonomy, node: int) -> Node:
-    """Return a node without the numbers of a prediction.
-
-    Parameters
-    ----------
-    tree : Taxonomy
-        The tree.
-    node : int
-        The node; of a chain of only children the last is meant.
-    """
+    """Return a node without numbers; of a chain of only children the last is meant."""
     end = int(tree.last_of_chain[node])
     n_leaves, depth = int(tree.leaf_stop[end] - tree.leaf_start[end]), int(tree.depths[end])
-    level = "nothing"
-    if n_leaves < tree.n_leaves:
-        level = "leaf" if n_leaves == 1 else level_title(tree, depth)
-    title = level if level == "nothing" else level_title(tree, depth)
+    if n_leaves == tree.n_leaves:
+        level, title, depth = "nothing", "", 0
+    elif n_leaves == 1:
+        level, depth = "leaf", tree.n_levels
+        title = level_title(tree, int(tree.depths[end])) if tree.level_names else level
+    else:
+        level = title = level_title(tree, depth)
     return Node(
         node=end,
         name=chain_name(tree, end),
         label=str(tree.label(end)),
         level=level,
-        title=level_words("leaf" if n_leaves == 1 and not tree.level_names else title),
-        depth=tree.n_levels if n_leaves == 1 else depth,
+        title=level_words(title),
+        depth=depth,
         n_leaves=n_leaves,
         n_children=int(tree.n_children[end]),
         probability=1.0,

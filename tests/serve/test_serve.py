@@ -12,6 +12,7 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,14 +30,15 @@ from serve_cases import (
     write_model,
 )
 
-from skh2edl import H2EDLClassifier, HyperOpinion, load_model
+from skh2edl import H2EDLClassifier, HyperOpinion, Taxonomy, load_model
+from skh2edl.decisions._record import record_held_out
 from skh2edl.estimators.model_card import ModelCard
 from skh2edl.serve import Limits, create_app
 from skh2edl.serve.guard import HEADERS
 from skh2edl.serve.predictions import Prediction
 from skh2edl.serve.routes import STATIC_TYPES, build
 from skh2edl.serve.service import Service
-from skh2edl.serve.views import sides
+from skh2edl.serve.views import bare_node, sides
 
 with warnings.catch_warnings():
     # Earlier releases of starlette use names that the latest of anyio warns of.
@@ -260,6 +262,20 @@ def test_of_a_model_without_a_record_the_hedge_still_tells_how_often_the_leaf_is
     assert several.held_out is None
     assert (several.hedge.unit, several.hedge.is_exact) == ("subject", False)
     assert Service(load_model(model), ModelCard(), "none", Limits()).facts.held_out is None
+
+
+def test_the_only_class_of_a_level_says_nothing():
+    tree = Taxonomy.from_nested(
+        {"bird": {"wader": ["curlew", "ruff"], "gull": ["kittiwake", "tern"]}}
+    )
+    leaves = np.array([[0.7, 0.1, 0.1, 0.1], [0.4, 0.3, 0.2, 0.1]])
+    record = record_held_out(leaves, tree.resolve(["curlew", "tern"]), tree)
+    model = SimpleNamespace(taxonomy_=tree)
+    facts = Service(model, ModelCard(held_out=record), "birds", Limits()).facts
+    assert facts.held_out.n_right == [2, 1, 1]
+    assert facts.held_out.stops[75] == [(1, 1), (0, 0), (1, 1), (0, 0)]
+    assert facts.held_out.stops[0] == [(0, 0), (0, 0), (0, 0), (2, 1)]
+    assert bare_node(tree, 0).depth == 0
 
 
 def opinion_of(**evidence):
