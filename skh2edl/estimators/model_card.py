@@ -132,10 +132,10 @@ def read_card(path: str | os.PathLike[str]) -> ModelCard:
         return ModelCard()
     try:
         return _decode(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ArithmeticError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as why:
         raise ValueError(
-            f"The card in {place} is damaged ({error}). Write it again with skh2edl calibrate."
-        ) from error
+            f"The card in {place} is damaged ({why}). Write it again with skh2edl calibrate."
+        ) from why
 
 
 def write_card(path: str | os.PathLike[str], card: ModelCard) -> None:

@@ -95,6 +95,7 @@ def tamper(path, drop=None, **changes):
         ({"format": 9}, "it has format 9, and this reads 1"),
         ({"needed": [0.2, 0.1]}, "no sorted list of numbers"),
         ({"needed": ["x"]}, "damaged"),
+        ({"needed": [10**400]}, "damaged"),
         ({"trained_on": "%%%"}, "damaged"),
         ({"trained_on": "AAAA"}, "damaged"),
         ({"notes": {"a": 1}}, "not texts"),

@@ -194,6 +194,8 @@ def test_no_prediction_stands_without_how_often_the_model_is_right(page, photos)
         assert len(current) == (depth > 0)
         # Who does not see the headline hears it.
         assert page["slider"].get_attribute("aria-valuetext").endswith(page["headline"].text)
+    page["slider"].send_keys(Keys.ARROW_LEFT)
+    assert page["sure"].text == "≥ 0.98"
 
 
 def test_photographs_of_two_subjects_are_warned_of(page, photos):
