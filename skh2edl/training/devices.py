@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import copy
-import os
-import threading
-import weakref
-from collections import OrderedDict
-from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -16,9 +12,6 @@ from torch import nn
 Module = TypeVar("Module", bound=nn.Module)
 
 ACCELERATORS = ("auto", "cpu", "cuda", "gpu", "mps")
-
-# Copies that are kept for the next call; an ensemble's members predict in turn.
-_MAX_COPIES = 4
 
 
 def find_device(accelerator: str = "auto", dtype: torch.dtype = torch.float32) -> torch.device:
@@ -45,46 +38,8 @@ def find_device(accelerator: str = "auto", dtype: torch.dtype = torch.float32) -
     return torch.device("mps" if on_mps and dtype != torch.float64 else "cpu")
 
 
-class _Copy(NamedTuple):
-    original: weakref.ref[nn.Module]
-    state: tuple[Any, ...]
-    module: nn.Module
-
-
-class _Copies:
-    """The latest copies, by their original and their device."""
-
-    def __init__(self) -> None:
-        self.reset()
-        # A forked worker must not inherit a lock that a thread of its parent held, nor a device.
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.reset)
-
-    def reset(self) -> None:
-        self.lock = threading.RLock()
-        self.kept: OrderedDict[tuple[int, str], _Copy] = OrderedDict()
-
-    def find(self, original: nn.Module, device: torch.device) -> nn.Module:
-        key = id(original), str(device)
-        with self.lock:
-            found, state = self.kept.pop(key, None), _state(original)
-            if found is None or found.original() is not original or found.state != state:
-                # Without its original nobody asks for a copy again, and its memory is free.
-                alive = weakref.ref(original, lambda _: self.forget(key))
-                found = _Copy(alive, state, copy.deepcopy(original).to(device))
-            self.kept[key] = found
-            while len(self.kept) > _MAX_COPIES:
-                self.kept.popitem(last=False)
-            return found.module
-
-    def forget(self, key: tuple[int, str]) -> None:
-        with self.lock:
-            found = self.kept.get(key)
-            if found is not None and found.original() is None:
-                del self.kept[key]
-
-
-_copies = _Copies()
+# The latest copy of each module, with what it was copied from; it goes when its original goes.
+_copies: WeakKeyDictionary[nn.Module, tuple[torch.device, Any, nn.Module]] = WeakKeyDictionary()
 
 
 def on_device(module: Module, device: torch.device) -> Module:
@@ -111,16 +66,13 @@ def on_device(module: Module, device: torch.device) -> Module:
     >>> on_device(layer, torch.device("meta")) is there
     True
     """
-    first = next(chain(module.parameters(), module.buffers()), None)
-    if first is None:
-        return module
-    here = first.device
+    tensors = [*module.parameters(), *module.buffers()]
+    here = tensors[0].device if tensors else device
     if here.type == device.type and device.index in (None, here.index):
         return module
-    return _copies.find(module, device)  # type: ignore[return-value]
-
-
-def _state(module: nn.Module) -> tuple[Any, ...]:
-    """Return what changes with every change of a weight, without reading one."""
-    tensors = [*module.parameters(), *module.buffers()]
-    return tuple((tensor.data_ptr(), tensor._version) for tensor in tensors)
+    # Addresses and versions change with every change of a weight, without reading one.
+    state = [(tensor.data_ptr(), tensor._version) for tensor in tensors]
+    found = _copies.get(module)
+    if found is None or found[:2] != (device, state):
+        found = _copies[module] = device, state, copy.deepcopy(module).to(device)
+    return found[2]  # type: ignore[return-value]

@@ -392,23 +392,32 @@ class _Run:
         if self.fabric.is_global_zero:
             try:
                 saved = checkpoint.load()
-                if saved is not None:
-                    trained = [p for group in self.optimizer.param_groups for p in group["params"]]
-                    own = self._state(Progress())
-                    checkpoint.check(saved, own, trained, self.plan.max_epochs)
             except ValueError as error:
                 saved = str(error)
         saved = self.fabric.broadcast(saved)
-        if isinstance(saved, str):
-            raise ValueError(saved)
         if saved is None:
             return Progress()
-        self.network.load_state_dict(saved["network"])
-        self.optimizer.load_state_dict(saved["optimizer"])
-        self.fabric.strategy.precision.load_state_dict(saved["precision"])
-        if self.ema is not None:
-            self.ema.module.load_state_dict(saved["ema"])
-        return Progress(**saved["progress"])
+        if isinstance(saved, str):
+            raise ValueError(saved)
+        if ("rows" in saved["optimizer"]) != self.by_rows:
+            raise ValueError(
+                "In a tree as large as this a fit in one process updates only the weights on the "
+                "batch's paths, one in several processes updates all, and the checkpoint belongs "
+                "to the other kind: resume it with as many devices as it was written with, or "
+                "give another checkpoint_dir."
+            )
+        try:
+            self.network.load_state_dict(saved["network"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+            self.fabric.strategy.precision.load_state_dict(saved["precision"])
+            if self.ema is not None:
+                self.ema.module.load_state_dict(saved["ema"])
+            return Progress(**saved["progress"])
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{checkpoint.path} does not fit this run ({error}). Remove it to start from the "
+                "beginning."
+            ) from error
 
     def _state(self, progress: Progress) -> dict[str, Any]:
         """Return what a checkpoint holds."""

@@ -174,64 +174,23 @@ def test_no_room_for_features_is_said_and_the_fit_goes_on(tmp_path, files, small
     np.testing.assert_array_equal(clf.predict_proba(files), expected)
 
 
-# Checkpoints with impossible values --------------------------------------------------------------
-
-
-def in_progress(**changes):
-    return lambda state: state["progress"].update(changes)
-
-
-def in_history(value):
-    return lambda state: state["progress"]["history"][0].update(loss=value)
-
-
-def in_moments(name, value):
-    def change(state):
-        state["optimizer"]["state"][0][name] = value
-
-    return change
+# Checkpoints that do not fit ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (in_progress(epoch=-5), "epoch -5 of 3"),
-        (in_progress(epoch=10**9), "epoch 1000000000 of 3"),
-        (in_progress(epoch=2.5), r"epoch 2\.5 of 3"),
-        (in_progress(epoch=1), "a history of other epochs"),
-        (in_progress(history="abc"), "a history of other epochs"),
-        (in_history("low"), "a history of other epochs"),
-        (in_progress(best_epoch=7), "best epoch 7"),
-        (in_progress(best_weights={}), "best weights of another network"),
-        (lambda state: state["progress"].pop("stopped"), "another kind of progress"),
-        (lambda state: state.pop("ema"), "other parts than a run has"),
-        (lambda state: state.update(optimizer={}), "it has no 'param_groups'"),
-        (lambda state: state.update(precision={"scale": float("nan")}), "a wrong scaler"),
-        (
-            lambda state: state["network"]["head.linear.weight"].fill_(np.nan),
-            r"NaN or infinity in the weights, first head\.linear\.weight",
-        ),
+        (lambda state: state["progress"].update(step=1), "unexpected keyword argument 'step'"),
+        (lambda state: state.pop("network"), "'network'"),
+        (lambda state: state["network"].pop("head.linear.weight"), r"Missing key.*linear\.weight"),
         (
             lambda state: state["network"].update({"head.linear.weight": torch.zeros(1)}),
-            r"weights of another network, first head\.linear\.weight",
+            r"size mismatch for head\.linear\.weight",
         ),
-        (
-            lambda state: state["optimizer"]["param_groups"][0].update(betas=(2.0, 2.0)),
-            r"betas=\(2\.0, 2\.0\) instead of",
-        ),
-        (
-            lambda state: state["optimizer"]["param_groups"][0].update(lr=float("inf")),
-            "learning rate inf",
-        ),
-        (in_moments("exp_avg", torch.zeros(7)), "impossible moments of the weights, first exp_avg"),
-        (in_moments("step", torch.tensor(-1.0)), "impossible moments of the weights, first step"),
-        (
-            lambda state: state["optimizer"]["state"].update({99: {}}),
-            "moments of other weights",
-        ),
+        (lambda state: state["optimizer"].update(param_groups=[]), "parameter groups"),
     ],
 )
-def test_a_checkpoint_with_impossible_values_is_refused_by_name(tmp_path, change, said):
+def test_a_checkpoint_that_does_not_fit_the_run_is_refused(tmp_path, change, said):
     X, y = rows()
     by_epochs(checkpoint_dir=tmp_path).fit(X, y)
     path = tmp_path / "checkpoint.pt"
@@ -239,7 +198,7 @@ def test_a_checkpoint_with_impossible_values_is_refused_by_name(tmp_path, change
     change(content["state"])
     torch.save(content, path)
     with pytest.raises(
-        ValueError, match=rf"checkpoint\.pt holds impossible values \({said}.*Remove it"
+        ValueError, match=rf"(?s)checkpoint\.pt does not fit this run \(.*{said}.*Remove it"
     ):
         by_epochs(checkpoint_dir=tmp_path).fit(X, y)
 
