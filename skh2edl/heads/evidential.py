@@ -56,12 +56,16 @@ class Cells:
         """Concentrations; 1 for cells that are not present, where every loss is finite."""
         return torch.where(self.present, self.evidence + self.prior, 1.0)
 
+    @cached_property
+    def strength(self) -> Tensor:
+        """S, the sum of the concentrations: (n, 1)."""
+        return (self.alpha * self.present).sum(1, keepdim=True)
+
     @property
     def squared_risk(self) -> Tensor:
         """Terms of Sensoy's squared risk, one for each cell."""
-        strength = (self.alpha * self.present).sum(1, keepdim=True)
-        p = self.alpha * self.present / strength
-        return (self.target - p).square() + p * (1 - p) / (strength + 1)
+        p = self.alpha * self.present / self.strength
+        return (self.target - p).square() + p * (1 - p) / (self.strength + 1)
 
 
 class FlatOpinionHead(FlatTargets, EvidentialHead):
@@ -203,8 +207,7 @@ class FlatEDLHead(FlatOpinionHead):
 
     def risk_of(self, cells: Cells) -> Tensor:
         """Return Sensoy's risk, and beta times -log P(label)."""
-        alpha = cells.alpha
-        strength = (alpha * cells.present).sum(1, keepdim=True)
+        alpha, strength = cells.alpha, cells.strength
         surprise = (cells.target * (strength.log() - alpha.log())).sum(1)
         if self.risk == "squared":
             risk = cells.squared_risk.sum(1)

@@ -8,7 +8,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -188,20 +188,14 @@ def _run(rank: int, folder: str, n_processes: int, port: int) -> None:
         if rank == 0:
             torch.save(result, Path(folder) / "result")
     except Exception as error:
-        _keep_error(error, Path(folder) / f"error-{rank}")
+        with suppress(Exception):  # not every exception can be pickled and read again
+            content = pickle.dumps(error)
+            pickle.loads(content)
+            (Path(folder) / f"error-{rank}").write_bytes(content)
         raise
     finally:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
-
-
-def _keep_error(error: Exception, path: Path) -> None:
-    try:
-        content = pickle.dumps(error)
-        pickle.loads(content)  # some exceptions can be written and not read
-        path.write_bytes(content)
-    except Exception:
-        return  # its text still arrives with the exception of torch
 
 
 def _first_error(folder: Path) -> Exception | None:
