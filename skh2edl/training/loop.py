@@ -382,14 +382,14 @@ class _Run:
             return Progress()
         if isinstance(saved, str):
             raise ValueError(saved)
-        if ("rows" in saved["optimizer"]) != self.by_rows:
-            raise ValueError(
-                "In a tree as large as this a fit in one process updates only the weights on the "
-                "batch's paths, one in several processes updates all, and the checkpoint belongs "
-                "to the other kind: resume it with as many devices as it was written with, or "
-                "give another checkpoint_dir."
-            )
         try:
+            if ("rows" in saved["optimizer"]) != self.by_rows:
+                raise ValueError(
+                    "in a tree as large as this a fit in one process updates only the weights on "
+                    "the batch's paths, one in several processes updates all, and the checkpoint "
+                    "belongs to the other kind: resume it with as many devices as it was written "
+                    "with, or give another checkpoint_dir"
+                )
             self.network.load_state_dict(saved["network"])
             self.optimizer.load_state_dict(saved["optimizer"])
             self.fabric.strategy.precision.load_state_dict(saved["precision"])

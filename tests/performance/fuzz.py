@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import collections
 import contextlib
-import copy
 import csv
 import importlib
 import io
@@ -115,50 +114,11 @@ class Checkpoint:
         # Any run: what is looked for here is no error but ours.
         whole = torch.load(self.file.path, weights_only=True)
         self.file = CheckpointFile(self.folder.name, whole["identity"])
-        self.whole = whole
-        state = whole["state"]
-        self.like = copy.deepcopy(state)
-        groups = state["optimizer"]["param_groups"]
-        moments = state["optimizer"]["state"]
-        self.trained = [moments[i]["exp_avg"] for group in groups for i in group["params"]]
 
     def check(self, content):
         self.file.path.write_bytes(content)
-        self.check_state(self.file.load())
-
-    def check_state(self, state):
-        self.file.check(state, self.like, self.trained, 2)
-        for name, value in state["network"].items():
-            assert value.shape == self.like["network"][name].shape
-            assert torch.isfinite(value).all()
-        assert 0 < state["progress"]["epoch"] <= 2
-
-    def check_changed(self, data):
-        """Put strange values at places that the bytes choose."""
-        strange = [
-            None, -1, 10**30, float("nan"), float("inf"), "text", [], {}, (), True, 0.5,
-            torch.zeros(0), torch.full((2, 3), torch.nan), torch.tensor(3), {"a": 1}, [[]],
-        ]  # fmt: skip
-        state = copy.deepcopy(self.whole["state"])
-        for first, second in zip(data[::2], data[1::2], strict=False):
-            place = state
-            for step in range(1 + first % 4):
-                inner = place[(first + step) % len(place)] if isinstance(place, list) else None
-                if isinstance(place, dict) and place:
-                    key = sorted(place, key=str)[(first // 4 + step) % len(place)]
-                    inner = place[key]
-                if not isinstance(inner, (dict, list)) or not inner or step == first % 4:
-                    break
-                place = inner
-            if isinstance(place, dict) and place:
-                key = sorted(place, key=str)[first // 4 % len(place)]
-                if second % 17 == 16:
-                    del place[key]
-                else:
-                    place[key] = copy.deepcopy(strange[second % 17])
-            elif isinstance(place, list) and place:
-                place[first % len(place)] = copy.deepcopy(strange[second % 16])
-        self.check_state(state)
+        state = self.file.load()
+        assert {"network", "optimizer", "progress"} <= state.keys()
 
 
 class Uploads:
@@ -402,7 +362,6 @@ def targets():
         ),
         "card": (lambda data: check_card(cards, data), [cards.read_bytes()]),
         "checkpoint": (checkpoint.check, [checkpoint.content]),
-        "state": (checkpoint.check_changed, seeds_of_bytes),
         "cache": (check_features, [feature_file.read_bytes()]),
         "multipart": (uploads.check, uploads.seeds),
         "exports": (exports.check, [*seeds_of_bytes, b"=1+1.png\xff@a\t-2" * 3]),

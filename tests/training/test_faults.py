@@ -182,6 +182,7 @@ def test_no_room_for_features_is_said_and_the_fit_goes_on(tmp_path, files, small
     [
         (lambda state: state["progress"].update(step=1), "unexpected keyword argument 'step'"),
         (lambda state: state.pop("network"), "'network'"),
+        (lambda state: state.pop("optimizer"), "'optimizer'"),
         (lambda state: state["network"].pop("head.linear.weight"), r"Missing key.*linear\.weight"),
         (
             lambda state: state["network"].update({"head.linear.weight": torch.zeros(1)}),
