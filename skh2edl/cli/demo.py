@@ -6,16 +6,26 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..report.wording import percent
 from .calibrate import calibrated, hashes_to_keep
 from .common import consoles, option
 from .data import Data
+from .story import (
+    BLUR,
+    IMAGE_SIZE,
+    TARGET_ACCURACY,
+    Step,
+    choose,
+    draw_insects,
+    follow,
+    frames_of,
+    usual,
+)
 from .strip import Frame, terminal_strip, write_strip
 
 if TYPE_CHECKING:
@@ -23,28 +33,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ..datasets import LabelledImages
-    from ..opinions.hyper_opinion import HyperOpinion
-    from ..report.figures import HedgeFigures
-    from ..report.predictions import Predictions
+    from ..report.figures import LevelFigures
 
 BACKBONE = "test_resnet"  # timm's smallest, which learns in half a minute
-IMAGE_SIZE = 32
-BLUR = 6.5  # pixels, the most in training: the order of an insect of 32 can just be seen
-STEPS = (0, 1, 2, 3, 4, 5)  # pixels, inside that range: beyond it a network is overconfident
-GRASS = (0.0, 0.1)  # a blade that hides a mark now and then, never the insect
 N_FOLLOWED = 200  # insects at each step of blur
 N_FILES = 40
-TARGET_ACCURACY = 0.95
-
-
-class Step(NamedTuple):
-    """The same insects at one step of blur: H2EDL's opinions, its hedge, and Flat-CE."""
-
-    blur: int
-    insects: LabelledImages
-    opinion: HyperOpinion
-    hedge: HedgeFigures
-    flat: Predictions
 
 
 def demo(
@@ -97,6 +90,9 @@ def run(console: Console, folder: Path, n_pictures: int, epochs: int) -> None:
     epochs : int
         Passes over them.
     """
+    from ..report.figures import level_figures
+    from ..report.predictions import Predictions
+
     started = time.perf_counter()
     _say(console, f"1. Drawing {n_pictures:,} pictures of insects")
     insects = draw_insects(n_pictures, (0.0, BLUR), seed=0)
@@ -104,8 +100,9 @@ def run(console: Console, folder: Path, n_pictures: int, epochs: int) -> None:
     levels = list(tree.level_names or ())
     n_orders, n_genera, n_species = (len(tree.level(level)) for level in levels)
     console.print(
-        f"Invented ones: {n_orders} orders, {n_genera} genera, {n_species} species. The body shows the order, the kind of marks the "
-        "genus, their number or colour the species: in a blur the species vanishes first."
+        f"Invented ones: {n_orders} orders, {n_genera} genera, {n_species} species. The body shows "
+        "the order, the kind of marks the genus, their number or colour the species: in a blur "
+        "the species vanishes first."
     )
     seen, held, test = (insects.subset(part) for part in ("train", "val", "test"))
 
@@ -128,9 +125,9 @@ def run(console: Console, folder: Path, n_pictures: int, epochs: int) -> None:
     console.print(terminal_strip(frames, console))
     write_strip(folder / "blur.png", frames, ["cannot tell", *levels])
     console.print(
-        f"It is one of {N_FOLLOWED} new insects, the first to be right at every step and to pass "
-        "through the most levels. All of them, at which level they are named, how many of the "
-        "names are right, mean U, and the mean probability and accuracy of Flat-CE:"
+        f"It is one of {N_FOLLOWED} new insects, chosen because it passes through the levels. All "
+        f"{N_FOLLOWED}: how many are named to which level and how many of the names are right; "
+        "mean U; and of Flat-CE's guesses the mean probability and how many are right."
     )
     console.print(_step_table(steps, levels))
 
@@ -138,10 +135,14 @@ def run(console: Console, folder: Path, n_pictures: int, epochs: int) -> None:
     report = _report(model, test, needed, folder)
     for question in report.questions:
         console.print(f"[bold]{question.question}[/bold] {escape(question.answer)}.")
-    console.print()
-    console.print(_level_table(report, flat, test))
-    console.print()
-    console.print(_hedge_table(report))
+    console.print(
+        "How often the best name of each level is right; how often the hedged prediction stops "
+        f"there, and how often it is then right ({TARGET_ACCURACY:.0%} are guaranteed on average, "
+        "“cannot tell” included):"
+    )
+    truth = tree.resolve(test.labels)
+    beside = level_figures(Predictions.from_proba(flat.predict_proba(test.images), tree), truth)
+    console.print(measures_table(report, beside))
     _write_pictures(folder / "pictures", test, frames)
     _end(console, folder, time.perf_counter() - started)
 
@@ -149,23 +150,6 @@ def run(console: Console, folder: Path, n_pictures: int, epochs: int) -> None:
 def _say(console: Console, text: str) -> None:
     console.print()
     console.rule(f"[bold]{text}[/bold]", align="left")
-
-
-def draw_insects(n: int, blur: float | tuple[float, float], seed: int) -> LabelledImages:
-    """Draw the insects of the demo.
-
-    Parameters
-    ----------
-    n : int
-        How many.
-    blur : float or pair of float
-        In pixels.
-    seed : int
-        The same one draws the same insects at any blur.
-    """
-    from ..datasets import make_insects
-
-    return make_insects(n, image_size=IMAGE_SIZE, blur=blur, occlusion=GRASS, random_state=seed)
 
 
 def train(method: str, insects: LabelledImages, epochs: int, verbose: int = 0) -> Any:
@@ -217,92 +201,6 @@ def save(
     return card.needed
 
 
-def follow(model: Any, flat: Any, needed: npt.NDArray[np.float64], n: int) -> list[Step]:
-    """Predict new insects at each step of blur.
-
-    Parameters
-    ----------
-    model, flat : classifier
-        H2EDL and Flat-CE.
-    needed : ndarray
-        Thresholds that held-out pictures need.
-    n : int
-        How many insects.
-    """
-    from ..report.figures import hedge_figures
-    from ..report.predictions import Predictions
-
-    tree, steps = model.taxonomy_, []
-    for blur in STEPS:
-        insects = draw_insects(n, blur, seed=1)
-        opinion = model.predict_hyper_opinion(insects.images)
-        predictions = Predictions.from_proba(opinion.class_probability, tree, opinion=opinion)
-        hedges = hedge_figures(predictions, tree.resolve(insects.labels), needed)
-        guesses = Predictions.from_proba(flat.predict_proba(insects.images), tree)
-        steps.append(Step(blur, insects, opinion, _usual(hedges), guesses))
-    return steps
-
-
-def _usual(hedges: Sequence[HedgeFigures]) -> HedgeFigures:
-    return next(hedge for hedge in hedges if hedge.target == TARGET_ACCURACY)
-
-
-def choose(steps: Sequence[Step]) -> int:
-    """Return the first insect that is predicted right at all steps and at the most levels.
-
-    Parameters
-    ----------
-    steps : sequence of Step
-        From sharp to blurred.
-    """
-    import numpy as np
-
-    tree = steps[0].insects.taxonomy
-    truth = tree.leaf_start[tree.resolve(steps[0].insects.labels)]
-    nodes = np.stack([step.hedge.nodes for step in steps])
-    right = (tree.leaf_start[nodes] <= truth) & (truth < tree.leaf_stop[nodes])
-    climbs = np.diff(tree.depths[nodes], axis=0)
-    shows = right.all(axis=0) & (climbs <= 0).all(axis=0)
-    return int(np.argmax(np.where(shows, (climbs < 0).sum(axis=0), -1)))
-
-
-def frames_of(steps: Sequence[Step], row: int) -> list[Frame]:
-    """Return what the strip shows of one insect.
-
-    Parameters
-    ----------
-    steps : sequence of Step
-        From sharp to blurred.
-    row : int
-        Which insect.
-    """
-    import numpy as np
-
-    tree, frames = steps[0].insects.taxonomy, []
-    for step in steps:
-        opinion, node = step.opinion[row], int(step.hedge.nodes[row])
-        depth, guess = int(tree.depths[node]), str(tree.label(int(step.flat.best_leaves[row])))
-        belief = f"{tree.level_names[depth - 1]}, belief {opinion.nodes([node]).belief[0, 0]:.2f}"
-        stops = opinion.depth_profile[0]
-        lines = (
-            belief if depth else "not even the order",
-            f"U {opinion.nonspecificity[0]:.2f}",
-            f"Flat-CE {step.flat.path_probability[row, -1]:.2f} for",
-            guess,
-            "(right)" if guess == step.insects.labels[row] else "(wrong)",
-        )
-        frames.append(
-            Frame(
-                step.insects.images[row],
-                f"blur {step.blur} px" if step.blur else "sharp",
-                str(tree.label(node)) if depth else "cannot tell",
-                lines,
-                np.append(stops, 1 - stops.sum()),
-            )
-        )
-    return frames
-
-
 def _table(*headings: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in headings:
@@ -313,6 +211,8 @@ def _table(*headings: str) -> Table:
 def _step_table(steps: Sequence[Step], levels: Sequence[str]) -> Table:
     """Return at which levels the insects are named, and how often rightly."""
     import numpy as np
+
+    from ..report.wording import percent
 
     table = _table("blur", *levels[::-1], "cannot tell", "right", "U", "Flat-CE", "right")
     for step in steps:
@@ -341,37 +241,33 @@ def _report(model: Any, test: LabelledImages, needed: npt.NDArray[np.float64], f
         calibration=needed,
         calibration_note=f"{needed.size} pictures kept aside",
         title="Demo: insects",
-        facts={
-            "model": f"H2EDLClassifier on {BACKBONE}",
-            "data": "drawn by skh2edl demo",
-            "note": "the training options were picked while looking at these pictures",
-        },
+        facts={"note": "the training options were picked while looking at these pictures"},
     )
 
 
-def _level_table(report: Any, flat: Any, test: LabelledImages) -> Table:
-    """Return the accuracy of both classifiers at each level."""
-    from ..metrics import level_accuracy
+def measures_table(report: Any, flat: Sequence[LevelFigures]) -> Table:
+    """Return how often both classifiers are right at each level, and what the hedge does there.
 
-    proba = flat.predict_proba(test.images)
-    table = _table("right, when made to name the", *(level.name for level in report.levels))
-    table.add_row("H2EDL", *(percent(level.accuracy) for level in report.levels))
-    of_flat = [level_accuracy(test.labels, proba, test.taxonomy, lv.depth) for lv in report.levels]
-    table.add_row("Flat-CE", *map(percent, of_flat))
-    return table
+    Parameters
+    ----------
+    report : EvaluationReport
+        Of H2EDL.
+    flat : sequence of LevelFigures
+        Of Flat-CE.
+    """
+    from ..report.wording import percent
 
+    hedge = usual(report.hedges)
+    table = _table("", "H2EDL right", "Flat-CE right", "hedge names it", "and is then right")
 
-def _hedge_table(report: Any) -> Table:
-    """Return how often the hedge predicts at each level, and how often it is then right."""
-    hedge = _usual(report.hedges)
-    names = ["cannot tell", *(level.name for level in report.levels)]
-    table = _table(f"hedged at {TARGET_ACCURACY:.0%}, it names the", "of all", "then right")
-    for name, (n, n_right) in list(zip(names, hedge.stops, strict=True))[:0:-1]:
-        table.add_row(name, percent(n / hedge.n_samples), percent(n_right / n) if n else "-")
-    n_given, n_right = hedge.given
-    right = percent(n_right / n_given) if n_given else "-"
-    table.add_row("any of them", percent(n_given / hedge.n_samples), right, style="bold")
-    table.add_row("cannot tell", percent(hedge.stops[0][0] / hedge.n_samples), "")
+    def add(name: str, first: str, second: str, n: int, n_right: int) -> None:
+        right = percent(n_right / n) if n else "-"
+        table.add_row(name, first, second, percent(n / hedge.n_samples), right)
+
+    for level, beside, stops in zip(report.levels, flat, hedge.stops[1:], strict=True):
+        add(level.name, percent(level.accuracy), percent(beside.accuracy), *stops)
+    add("any level", "", "", *hedge.given)
+    table.add_row("cannot tell", "", "", percent(hedge.stops[0][0] / hedge.n_samples), "")
     return table
 
 

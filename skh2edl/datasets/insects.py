@@ -1,5 +1,6 @@
 """Draw invented insects: order by body, genus by kind of marks, species by count or colour."""
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 
 import numpy as np
@@ -403,7 +404,7 @@ def _ringed(pen, box, colour):
     pen.ellipse(_ACCENT, *centre, 0.09, 0.09)
 
 
-_PATTERNS = {
+_PATTERNS: dict[str, Callable[..., None]] = {
     "spotted": _spotted,
     "banded": partial(_bars, first=0.15, across=True),
     "striped": _bars,
