@@ -52,7 +52,7 @@ def draw(url, photographs):
 def main(folder):
     """Serve the model of the demo for as long as the picture takes."""
     command = [sys.executable, "-c", "from skh2edl.cli import main; main()"]
-    model = folder / "glyphs.safetensors"
+    model = folder / "insects.safetensors"
     with subprocess.Popen(
         [*command, "serve", str(model), "--port", "0"], stdout=subprocess.PIPE, text=True
     ) as server:

@@ -119,15 +119,15 @@ def run(console: Console, folder: Path, n_pictures: int, epochs: int) -> None:
     frames = frames_of(steps, chosen)
     console.print(
         f"A {steps[0].insects.labels[chosen]}. Below each picture: the name that H2EDL gives it "
-        f"when {TARGET_ACCURACY:.0%} of the names have to be right, its belief in that, and U, the "
+        f"when {TARGET_ACCURACY * 100:g} % of the names have to be right, its belief in that, and U, the "
         "belief that reaches no species; then the species that Flat-CE names, and how probable.\n"
     )
     console.print(terminal_strip(frames, console))
-    write_strip(folder / "blur.png", frames, ["cannot tell", *levels])
+    write_strip(folder / "blur.png", frames, ["nothing", *(f"the {level}" for level in levels)])
     console.print(
         f"It is one of {N_FOLLOWED} new insects, chosen because it passes through the levels. All "
         f"{N_FOLLOWED}: how many are named to which level and how many of the names are right; "
-        "mean U; and of Flat-CE's guesses the mean probability and how many are right."
+        "mean U; and of Flat-CE's guesses the mean probability and how many are right.\n"
     )
     console.print(_step_table(steps, levels))
 
@@ -136,9 +136,9 @@ def run(console: Console, folder: Path, n_pictures: int, epochs: int) -> None:
     for question in report.questions:
         console.print(f"[bold]{question.question}[/bold] {escape(question.answer)}.")
     console.print(
-        "How often the best name of each level is right; how often the hedged prediction stops "
-        f"there, and how often it is then right ({TARGET_ACCURACY:.0%} are guaranteed on average, "
-        "“cannot tell” included):"
+        "\nHow often the best name of each level is right; how often the hedged prediction stops "
+        f"there, and how often it is then right ({TARGET_ACCURACY * 100:g} % are guaranteed on average, "
+        "“cannot tell” included).\n"
     )
     truth = tree.resolve(test.labels)
     beside = level_figures(Predictions.from_proba(flat.predict_proba(test.images), tree), truth)
@@ -214,7 +214,7 @@ def _step_table(steps: Sequence[Step], levels: Sequence[str]) -> Table:
 
     from ..report.wording import percent
 
-    table = _table("blur", *levels[::-1], "cannot tell", "right", "U", "Flat-CE", "right")
+    table = _table("blur", *levels[::-1], "cannot tell", "right", "U", "Flat-CE P", "right")
     for step in steps:
         n_given, n_right = step.hedge.given
         truth = step.insects.taxonomy.resolve(step.insects.labels)

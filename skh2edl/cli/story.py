@@ -29,6 +29,7 @@ class Step(NamedTuple):
     blur: int
     insects: LabelledImages
     opinion: HyperOpinion
+    predictions: Predictions
     hedge: HedgeFigures
     flat: Predictions
 
@@ -72,7 +73,7 @@ def follow(model: Any, flat: Any, needed: npt.NDArray[np.float64], n: int) -> li
         predictions = Predictions.from_proba(opinion.class_probability, tree, opinion=opinion)
         hedges = hedge_figures(predictions, tree.resolve(insects.labels), needed)
         guesses = Predictions.from_proba(flat.predict_proba(insects.images), tree)
-        steps.append(Step(blur, insects, opinion, usual(hedges), guesses))
+        steps.append(Step(blur, insects, opinion, predictions, usual(hedges), guesses))
     return steps
 
 
@@ -130,7 +131,7 @@ def frames_of(steps: Sequence[Step], row: int) -> list[Frame]:
     for step in steps:
         opinion, node = step.opinion[row], int(step.hedge.nodes[row])
         depth, guess = int(tree.depths[node]), str(tree.label(int(step.flat.best_leaves[row])))
-        belief, stops = opinion.nodes([node]).belief[0, 0], opinion.depth_profile[0]
+        belief, *on_path = opinion.nodes([node, *step.predictions.path[row]]).belief[0]
         lines = (
             f"{level_title(tree, depth)}, belief {belief:.2f}" if depth else "at no level",
             f"U {opinion.nonspecificity[0]:.2f}",
@@ -144,7 +145,7 @@ def frames_of(steps: Sequence[Step], row: int) -> list[Frame]:
                 f"blur {step.blur} px" if step.blur else "sharp",
                 str(tree.label(node)) if depth else "cannot tell",
                 lines,
-                np.append(stops, 1 - stops.sum()),
+                np.append(-np.diff(on_path), on_path[-1]),
             )
         )
     return frames

@@ -35,7 +35,7 @@ class Frame(NamedTuple):
     lines : tuple of str
         Below the prediction.
     profile : ndarray of shape (n_levels + 1,)
-        Belief that stops at each level, from the top.
+        Belief in one node of each level that is in none of the next, from the top.
     """
 
     pixels: Pixels
@@ -58,7 +58,7 @@ def terminal_strip(frames: Sequence[Frame], console: Console) -> Table:
     fitting = max(1, (console.width + 2) // (_WIDTH + 2))
     # Full rows only: six pictures go in rows of six, three, two or one.
     n_columns = next(n for n in range(fitting, 0, -1) if len(frames) % n == 0)
-    strip = Table.grid(padding=(0, 2, 1, 0))
+    strip = Table.grid(padding=(0, 2, 0, 0))
     cells = []
     for frame in frames:
         cell = Table.grid()
@@ -66,7 +66,7 @@ def terminal_strip(frames: Sequence[Frame], console: Console) -> Table:
         cell.add_row(Text(frame.heading, "dim"))
         cell.add_row(draw_picture(frame.pixels, console))
         cell.add_row(Text(frame.title, "bold green"))
-        for line in frame.lines:
+        for line in (*frame.lines, ""):
             cell.add_row(Text(line))
         cells.append(cell)
     for start in range(0, len(cells), n_columns):
@@ -116,7 +116,7 @@ def _shrink(pixels: Pixels, height: int) -> Pixels:
 
 
 def write_strip(path: Path, frames: Sequence[Frame], levels: Sequence[str]) -> None:
-    """Draw the pictures into a file, each with a bar of the belief that stops at every level.
+    """Draw the pictures into a file, each with a bar of how far down its belief agrees.
 
     Parameters
     ----------
@@ -135,8 +135,8 @@ def write_strip(path: Path, frames: Sequence[Frame], levels: Sequence[str]) -> N
     figure, axes = plt.subplots(
         3,
         len(frames),
-        figsize=(2.1 * len(frames), 4.4),
-        height_ratios=[12, 1, 6],
+        figsize=(2.1 * len(frames), 4.2),
+        height_ratios=[12, 1, 5],
         squeeze=False,
         layout="constrained",
     )
@@ -155,10 +155,10 @@ def write_strip(path: Path, frames: Sequence[Frame], levels: Sequence[str]) -> N
             ax.axis("off")
     figure.legend(
         *axes[1, 0].get_legend_handles_labels(),
-        title="belief stops at",
+        title="belief agrees on",
         loc="outside lower center",
         ncols=len(levels),
         frameon=False,
     )
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=120, bbox_inches="tight")
     plt.close(figure)

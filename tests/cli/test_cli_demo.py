@@ -28,20 +28,20 @@ def shown(tmp_path_factory):
 
 @pytest.mark.slow
 def test_over_many_insects_the_hedge_climbs_and_u_rises_with_each_step_of_blur(tmp_path):
-    insects = story.draw_insects(6000, (0.0, story.BLUR), seed=0)
+    insects = story.draw_insects(4000, (0.0, story.BLUR), seed=0)
     seen, held = insects.subset("train"), insects.subset("val")
-    model = demo.train("H2EDLClassifier", seen, 6)
+    model = demo.train("H2EDLClassifier", seen, 5)
     needed = demo.save(model, tmp_path / "model.safetensors", seen, held)
-    steps = story.follow(model, model, needed, 1000)
+    steps = story.follow(model, model, needed, 500)
     depth = [model.taxonomy_.depths[step.hedge.nodes].mean() for step in steps]
     uncertainty = [step.opinion.nonspecificity.mean() for step in steps]
     assert len(steps) == 6
     assert max(step.blur for step in steps) < story.BLUR  # inside the range of the training
     assert all(sharper > blurrier + 0.05 for sharper, blurrier in pairwise(depth))
-    assert all(sharper < blurrier - 0.02 for sharper, blurrier in pairwise(uncertainty))
+    assert all(sharper < blurrier - 0.01 for sharper, blurrier in pairwise(uncertainty))
     # 95 % are guaranteed on average over all blurs, not at each.
     given = np.array([step.hedge.given for step in steps])
-    assert (given[:, 0] > 500).all()
+    assert (given[:, 0] > 250).all()
     assert (given[:, 1] / given[:, 0]).min() > 0.85
 
 
@@ -62,7 +62,8 @@ def test_the_insect_shown_is_right_at_all_steps_and_climbs_the_most_with_contras
         [order[0], order[1], order[2], order[3]],
     ]
     steps = [
-        story.Step(0, insects, None, SimpleNamespace(nodes=np.array(row)), None) for row in nodes
+        story.Step(0, insects, None, None, SimpleNamespace(nodes=np.array(row)), None)
+        for row in nodes
     ]
     assert story.choose(steps) == 3
     # "Cannot tell" is right but names nothing.
