@@ -119,8 +119,9 @@ def run(console: Console, folder: Path, n_pictures: int, epochs: int) -> None:
     frames = frames_of(steps, chosen)
     console.print(
         f"A {steps[0].insects.labels[chosen]}. Below each picture: the name that H2EDL gives it "
-        f"when {TARGET_ACCURACY * 100:g} % of the names have to be right, its belief in that, and U, the "
-        "belief that reaches no species; then the species that Flat-CE names, and how probable.\n"
+        f"when {TARGET_ACCURACY * 100:g} % of the names have to be right, its belief in that, and "
+        "U, the belief that reaches no species; then the species that Flat-CE names, and how "
+        "probable.\n"
     )
     console.print(terminal_strip(frames, console))
     write_strip(folder / "blur.png", frames, ["nothing", *(f"the {level}" for level in levels)])
@@ -137,8 +138,8 @@ def run(console: Console, folder: Path, n_pictures: int, epochs: int) -> None:
         console.print(f"[bold]{question.question}[/bold] {escape(question.answer)}.")
     console.print(
         "\nHow often the best name of each level is right; how often the hedged prediction stops "
-        f"there, and how often it is then right ({TARGET_ACCURACY * 100:g} % are guaranteed on average, "
-        "“cannot tell” included).\n"
+        f"there, and how often it is then right ({TARGET_ACCURACY * 100:g} % are guaranteed on "
+        "average, “cannot tell” included).\n"
     )
     truth = tree.resolve(test.labels)
     beside = level_figures(Predictions.from_proba(flat.predict_proba(test.images), tree), truth)
