@@ -12,6 +12,7 @@ The records come from these runs, which resume if they are interrupted::
 import argparse
 from pathlib import Path
 
+import numpy as np
 from claims import write_claims
 from depth_profile import write_table
 
@@ -42,17 +43,19 @@ EXPECTED = ("grocery_store-resnet50", "cub_birds-resnet50")
 def write_corruption(records, path):
     """Write the mean uncertainty at every step of blur and occlusion, and of noise."""
     lines = [
-        "| data | network | recipe | method | epochs | seed | blur, rising | occlusion, rising "
-        "| noise |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| data | network | method | epochs | seeds | blur, rising | occlusion, rising | noise |",
+        "|---|---|---|---|---|---|---|---|",
     ]
+    measured = {}
     for record in read_records(records):
-        run, measured = record["experiment"], record["corruption"]
-        steps = (" ".join(f"{u:.2f}" for u in measured[kind]) for kind in ("blur", "occlusion"))
-        own = run["parameters"]
-        cells = [run["dataset"], own["backbone"], own.get("recipe", "from scratch"), run["method"]]
-        cells += [run["epochs"], run["seed"], *steps]
-        lines.append(f"| {' | '.join(map(str, cells))} | {measured['noise']:.2f} |")
+        run = record["experiment"]
+        key = run["dataset"], run["parameters"]["backbone"], run["method"], run["epochs"]
+        measured.setdefault(key, []).append(record["corruption"])
+    for key, seeds in sorted(measured.items()):
+        kinds = ("blur", "occlusion", "noise")
+        means = (np.atleast_1d(np.mean([seed[kind] for seed in seeds], axis=0)) for kind in kinds)
+        cells = [*key, len(seeds), *(" ".join(f"{u:.2f}" for u in mean) for mean in means)]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
     return path
 
