@@ -114,6 +114,27 @@ class DecisionWrapper(TreeWrapper):
         return opinion_of(self.estimator_, X, self.taxonomy_)
 
 
+def _is_count(_: Any, value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def is_names(_: Any, value: Any) -> bool:
+    """Tell whether a value can be the labels of each part of the leaves."""
+    return isinstance(value, list) and all(isinstance(part, list) for part in value)
+
+
+def is_part_of_leaf(wrapper: Any, value: Any, n_parts: int) -> bool:
+    """Tell whether a value can be the number of the part that holds each leaf."""
+    is_shape = value.dtype == np.int64 and value.shape == (wrapper.taxonomy_.n_leaves,)
+    return bool(is_shape and ((value >= 0) & (value < n_parts)).all())
+
+
+def is_thresholds(value: Any, *shape: int) -> bool:
+    """Tell whether a value can be thresholds, one number or an array of a shape."""
+    value = np.asarray(value)
+    return bool(value.dtype == np.float64 and value.shape == shape and not np.isnan(value).any())
+
+
 class HeldOutWrapper(DecisionWrapper):
     """Base of the wrappers that learn a threshold from held-out predictions."""
 
@@ -124,6 +145,11 @@ class HeldOutWrapper(DecisionWrapper):
         **DecisionWrapper._parameter_constraints,
         "cv": ["cv_object"],
         "n_jobs": [Integral, None],
+    }
+    _learned: ClassVar = {
+        "guarantee_": lambda _, value: value in ("exact", "approximate"),
+        "n_calibration_": _is_count,
+        "n_calibration_groups_": _is_count,
     }
 
     def _fit_held_out(

@@ -13,7 +13,14 @@ from ..metrics.inputs import top_leaves
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.sklearn_tools import Interval, StrOptions
-from ._held_out import HeldOutWrapper, NodeWrapper, read_leaves
+from ._held_out import (
+    HeldOutWrapper,
+    NodeWrapper,
+    is_names,
+    is_part_of_leaf,
+    is_thresholds,
+    read_leaves,
+)
 from ._ladders import Ladder, climb, last_rung
 from ._needed import TOLERANCE, best_outside, node_thresholds_needed
 from ._quantile import check_enough, conformal_quantile
@@ -136,6 +143,17 @@ class ConformalTreeClassifier(NodeWrapper):
         "small_classes": [StrOptions({"raise", "pool", "include"})],
         "partial_labels": [StrOptions({"wrong", "drop"})],
     }
+    _learned: ClassVar = {
+        **HeldOutWrapper._learned,
+        "conditional_classes_": is_names,
+        "_part_of_leaf": lambda own, value: is_part_of_leaf(
+            own, value, len(own.conditional_classes_)
+        ),
+        "_thresholds": lambda own, value: is_thresholds(value, len(own.conditional_classes_)),
+        "node_threshold_": lambda own, value: (
+            is_thresholds(value) if own.conditional_on is None else value is None
+        ),
+    }
 
     def __init__(
         self,
@@ -202,8 +220,12 @@ class ConformalTreeClassifier(NodeWrapper):
         )[:, 0]
         self._part_of_leaf, self._thresholds = part_of_leaf, quantiles
         self.conditional_classes_ = names
-        self.threshold_ = float(quantiles[0]) if self.conditional_on is None else quantiles
+        self._derive()
         return self
+
+    def _derive(self) -> None:
+        one = self.conditional_on is None
+        self.threshold_ = float(self._thresholds[0]) if one else self._thresholds
 
     def _scores(self, X: Any) -> tuple[FloatArray, FloatArray]:
         check_is_fitted(self, "threshold_")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils import indexable
 from sklearn.utils.validation import check_is_fitted
 
 from ..estimators.targets import check_labels
-from ..estimators.wrapping import fit_arguments, fit_on
 from ..metrics.inputs import check_weight, label_nodes, mean_or_nan
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
@@ -125,29 +123,7 @@ class MinimumCostClassifier(DecisionWrapper):
         self.base_cost = base_cost
         self.taxonomy = taxonomy
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
-        """Fit the estimator unless it is frozen, and build the cost matrix.
-
-        Parameters
-        ----------
-        X : what the estimator reads
-            Training samples.
-        y : array-like of shape (n_samples,)
-            Labels.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Sample weights.
-        groups : array-like of shape (n_samples,), default=None
-            Passed to the estimator's own fit if that takes groups.
-
-        Returns
-        -------
-        self
-        """
-        self._validate_params()
-        X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
-        arguments = fit_arguments(self, sample_weight, groups)
-        self.estimator_ = fit_on(self.estimator, X, y, arguments)
-        self._take_over(self.estimator_, self.taxonomy)
+    def _derive(self) -> None:
         tree = self.taxonomy_
         if self.answers == "leaves":
             self._nodes = tree.leaf_nodes[tree.leaf_order]
@@ -156,7 +132,6 @@ class MinimumCostClassifier(DecisionWrapper):
         in_tree_order = make_costs(self.cost, self._nodes, tree, self.base_cost)
         self.cost_matrix_ = in_tree_order[:, tree.leaf_order]
         self.answers_ = tree.labels(self._nodes)
-        return self
 
     def predict_cost(self, X: Any) -> FloatArray:
         """Return the expected cost of every possible prediction.

@@ -14,7 +14,7 @@ from ..metrics.inputs import node_probabilities, top_leaves
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.sklearn_tools import Interval, StrOptions
-from ._held_out import HeldOutWrapper, label_array, read_leaves
+from ._held_out import HeldOutWrapper, is_thresholds, label_array, read_leaves
 from ._needed import TOLERANCE
 from ._opinions import opinion_method, opinion_of
 from ._quantile import check_enough, conformal_quantile
@@ -114,6 +114,10 @@ class NoveltyDetector(HeldOutWrapper):
         "false_alarm_rate": [Interval(Real, 0, 1, closed="neither")],
         "measure": [StrOptions({"auto", *_OF_OPINIONS, *_OF_PROBABILITIES}), callable],
     }
+    _learned: ClassVar = {
+        **HeldOutWrapper._learned,
+        "threshold_": lambda _, value: is_thresholds(value),
+    }
 
     def __init__(
         self,
@@ -151,13 +155,16 @@ class NoveltyDetector(HeldOutWrapper):
         self
         """
         self._validate_params()
-        self.measure_ = self._choose_measure()
+        self._derive()
         held = self._fit_held_out(X, y, sample_weight, groups, self._novelty, "wrong")
         coverage = 1 - float(self.false_alarm_rate)
         check_enough(held.weight, coverage, "raise false_alarm_rate", held.group)
         largest = held.predictions + self._tolerance(held.predictions)
         self.threshold_ = conformal_quantile(largest, coverage, held.weight, held.group)
         return self
+
+    def _derive(self) -> None:
+        self.measure_ = self._choose_measure()
 
     def _tolerance(self, scores: FloatArray) -> FloatArray | float:
         """Return how far scores may move with the size of the batch."""

@@ -56,8 +56,6 @@ from ..utils.sklearn_tools import (
 from ..utils.validation import check_groups
 from .decoding import refuse_encoded
 from .leaf_search import LeafSearch
-from .model_files import save_model
-from .onnx import export_onnx
 from .predictions import TreeAnswers
 from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
 
@@ -533,28 +531,6 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         """
         log_proba = self.predict_log_proba(X)
         return log_proba[:, 1] - log_proba[:, 0] if log_proba.shape[1] == 2 else log_proba
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted classifier to one ``.safetensors`` file; see :func:`load_model`.
-
-        Parameters
-        ----------
-        path : path
-            The file; an existing one is replaced only when the new one is complete.
-        """
-        check_is_fitted(self, "network_")
-        save_model(self, path)
-
-    def export_onnx(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted classifier as an ONNX model; see :mod:`skh2edl.estimators.onnx`.
-
-        Parameters
-        ----------
-        path : path
-            The file; an existing one is replaced only when the new one is complete.
-        """
-        check_is_fitted(self, "network_")
-        export_onnx(self, path)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
