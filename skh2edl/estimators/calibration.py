@@ -181,7 +181,7 @@ class CalibratedTreeClassifier(TreeWrapper):
         self._validate_params()
         self._derive()
         for name in self._learned:  # of an earlier fit
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
         X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
         arguments = fit_arguments(self, sample_weight, groups, calibrates=True)
         self.estimator_ = fit_on(self.estimator, X, y, arguments)

@@ -110,5 +110,5 @@ class CandidateClassifier(TreeWrapper):
 
     def _condition(self, X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         check_is_fitted(self, "candidates_")
-        log_leaves = leaf_log_probability(self.estimator_, X, self.taxonomy_)
+        log_leaves = leaf_log_probability(self.estimator_, X, self.taxonomy_, least=0.0)
         return condition(log_leaves, self._mask)

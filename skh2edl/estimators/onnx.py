@@ -164,10 +164,11 @@ class _Outputs(nn.Module):
             self.register_buffer("thresholds", torch.from_numpy(thresholds).float())
         if evidence_scale is not None:
             # The head multiplies the evidence of every decision by this, 0 or 1 so far.
-            network.head.is_supervised *= torch.from_numpy(evidence_scale).float()
+            supervised: Any = network.head.is_supervised
+            supervised *= torch.from_numpy(evidence_scale).float()
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        head = self.network.head
+        head: Any = self.network.head
         features = self.network.features(inputs)
         log_leaves = head.leaf_log_probability(features)
         if self.temperature is not None:

@@ -58,7 +58,7 @@ class TreeView(TreeWrapper):
         """Labels of all leaves, sorted."""
         return self.taxonomy_.sorted_leaf_labels
 
-    def fit(self, X: Any, y: Any, **params: Any) -> Self:
+    def fit(self, X: Any, y: Any, **params: Any) -> Self:  # type: ignore[override]
         """Fit the estimator anew, in place.
 
         Parameters

@@ -112,8 +112,10 @@ def find_taxonomy(fitted: Any, given: Taxonomy | None = None) -> Taxonomy:
     return resolve_taxonomy(None, np.asarray(fitted.classes_))
 
 
-def leaf_log_probability(fitted: Any, X: Any, taxonomy: Taxonomy) -> npt.NDArray[np.float64]:
-    """Return log P of each leaf in tree order, finite.
+def leaf_log_probability(
+    fitted: Any, X: Any, taxonomy: Taxonomy, least: float = _LEAST
+) -> npt.NDArray[np.float64]:
+    """Return log P of each leaf in tree order, finite unless `least` is 0.
 
     Parameters
     ----------
@@ -124,6 +126,8 @@ def leaf_log_probability(fitted: Any, X: Any, taxonomy: Taxonomy) -> npt.NDArray
     taxonomy : Taxonomy
         The tree. A leaf that the classifier does not know has the least probability; that of an
         ancestor among its classes goes to the leaves below in equal parts.
+    least : float, default=1e-12
+        Added to the probabilities of a classifier without a tree.
     """
     classes, (inside, before) = np.asarray(fitted.classes_), look_inside(fitted)
     if hasattr(inside, "taxonomy_") and np.array_equal(classes, taxonomy.sorted_leaf_labels):
@@ -139,7 +143,8 @@ def leaf_log_probability(fitted: Any, X: Any, taxonomy: Taxonomy) -> npt.NDArray
         log_leaves[:, taxonomy.leaf_order] = known
         return np.maximum(log_leaves, np.log(np.finfo(np.float64).tiny))
     proba = leaf_probabilities(fitted.predict_proba(X), taxonomy, classes.tolist())
-    return np.asarray(np.log(proba + _LEAST))
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(proba + least))
 
 
 def opinion_method(estimator: Any) -> Callable[[Any], HyperOpinion] | None:
