@@ -23,6 +23,13 @@ _NAMED_COSTS = ("distance", "information", "lca_height", "zero_one")
 _BLOCK_ELEMENTS = 1 << 22
 
 
+def _is_cost_matrix(wrapper: Any, value: Any) -> bool:
+    tree = wrapper.taxonomy_
+    n_answers = tree.n_leaves if wrapper.answers == "leaves" else tree.n_nodes
+    is_shape = value.dtype == np.float64 and value.shape == (n_answers, tree.n_leaves)
+    return bool(is_shape and np.isfinite(value).all())
+
+
 class MinimumCostClassifier(DecisionWrapper):
     """Predict the leaf, or the node, with the smallest expected cost.
 
@@ -107,6 +114,7 @@ class MinimumCostClassifier(DecisionWrapper):
         "answers": [StrOptions({"leaves", "nodes"})],
         "base_cost": [StrOptions(set(_NAMED_COSTS))],
     }
+    _learned: ClassVar = {"cost_matrix_": _is_cost_matrix}
 
     def __init__(
         self,
@@ -129,9 +137,12 @@ class MinimumCostClassifier(DecisionWrapper):
             self._nodes = tree.leaf_nodes[tree.leaf_order]
         else:
             self._nodes = np.arange(tree.n_nodes)
+        self.answers_ = tree.labels(self._nodes)
+
+    def _learn(self) -> None:
+        tree = self.taxonomy_
         in_tree_order = make_costs(self.cost, self._nodes, tree, self.base_cost)
         self.cost_matrix_ = in_tree_order[:, tree.leaf_order]
-        self.answers_ = tree.labels(self._nodes)
 
     def predict_cost(self, X: Any) -> FloatArray:
         """Return the expected cost of every possible prediction.

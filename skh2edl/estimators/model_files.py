@@ -21,19 +21,20 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from ..metrics.inputs import leaf_probabilities
-from ..taxonomy.formats import read_json
 from ..taxonomy.names import shown
-from ..taxonomy.taxonomy import Taxonomy
 from ..utils.files import write_atomically
 from .merging import merge
 from .model_card import ModelCard, copy_with_card
-from .network_files import Tensors, describe_network, refused, restore_network
+from .network_files import Tensors, describe_network, make_taxonomy, refused, restore_network
 from .plain_values import decode, encode, is_plain, plain, plain_number
 from .wrapping import TreeWrapper
 
 # Format 2 is that of a classifier with a network; only wrappers need more.
 FORMAT_VERSION = 3
 _FORMAT_OF_NETWORKS = 2
+
+# Nothing in a file has the size of such a tree, so a short text could claim any.
+_MOST_OWN_LEAVES = 20_000
 
 # By name, because decisions are built on estimators.
 WRAPPERS = {
@@ -139,7 +140,7 @@ def _describe(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not isinstance(model, TreeWrapper):
         return describe_network(model)
     name, members = type(model).__name__, model._inner()
-    if type(model) is not _wrapper_class(name):
+    if name not in WRAPPERS or type(model) is not _wrapper_class(name):
         raise TypeError(
             f"{name} is not a wrapper of this package, so no file could bring it back. Save one of "
             f"{', '.join(WRAPPERS)}, or use joblib.dump."
@@ -160,15 +161,24 @@ def _describe(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     learned = {key: getattr(model, key, None) for key in model._learned}
     arrays = {key: value for key, value in learned.items() if isinstance(value, np.ndarray)}
     described = [_describe(member) for member in members]
-    own_tree = any(member.taxonomy_ != model.taxonomy_ for member in members)
+    tree = model.taxonomy_
+    own_tree = any(member.taxonomy_ != tree for member in members)
+    if own_tree and tree.n_leaves > _MOST_OWN_LEAVES:
+        raise ValueError(
+            f"{name} has a taxonomy of {tree.n_leaves} leaves that is not its estimator's, and a "
+            f"file holds one of {_MOST_OWN_LEAVES}. Give the estimator itself the taxonomy."
+        )
     header = {
         "class": name,
         "parameters": encode(parameters),
-        "taxonomy": model.taxonomy_.to_json() if own_tree else None,
+        "taxonomy": tree.to_json() if own_tree else None,
         "learned": {key: encode(value) for key, value in learned.items() if key not in arrays},
         "members": [header for header, _ in described],
     }
-    state = {f"learned.{key}": torch.from_numpy(np.array(value)) for key, value in arrays.items()}
+    state = {
+        f"learned.{key}": torch.from_numpy(np.array(value, order="C"))
+        for key, value in arrays.items()
+    }
     for number, (_, tensors) in enumerate(described):
         state |= {f"{number}.{key}": value for key, value in tensors.items()}
     return header, state
@@ -205,7 +215,9 @@ def _restore_wrapper(header: dict[str, Any], members: list[Any], tensors: Tensor
     wrapper = _wrapper_class(header["class"])(members[0], **parameters)
     wrapper._set_inner(members)
     text = header["taxonomy"]
-    wrapper.taxonomy = None if text is None else Taxonomy(**read_json(text))
+    if text is not None:
+        because = f"and that of a wrapper may have {_MOST_OWN_LEAVES}"
+        wrapper.taxonomy = make_taxonomy(text, _MOST_OWN_LEAVES, because)
     wrapper._validate_params()
     wrapper._take_over(members[0], wrapper.taxonomy)
     tree = wrapper.taxonomy_

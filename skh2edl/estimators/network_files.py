@@ -182,7 +182,9 @@ def _rebuild(header: dict[str, Any], kinds: Kinds, place: str) -> tuple[Any, Net
             header = _from_format_1(header)
         estimator = _make_estimator(header["class"], header["parameters"])
         estimator._fitted_with = fixed_parameters(estimator)
-        taxonomy = _make_taxonomy(header["taxonomy"], n_outputs)
+        taxonomy = make_taxonomy(
+            header["taxonomy"], n_outputs, f"its linear layer {n_outputs} outputs"
+        )
         estimator.taxonomy = taxonomy if header["given_taxonomy"] else None
         estimator.taxonomy_ = taxonomy
         estimator.classes_ = taxonomy.sorted_leaf_labels
@@ -250,14 +252,23 @@ def _from_format_1(header: dict[str, Any]) -> dict[str, Any]:
     return header | {"parameters": encode(new)}
 
 
-def _make_taxonomy(text: Any, n_outputs: int) -> Taxonomy:
+def make_taxonomy(text: Any, most_leaves: int, because: str) -> Taxonomy:
+    """Return the tree that JSON describes, unless it is larger than the tensors allow.
+
+    Parameters
+    ----------
+    text : str
+        The JSON.
+    most_leaves : int
+        How many leaves it may have.
+    because : str
+        Where the number comes from, for the error.
+    """
     record = read_json(text)
     # Before a tree is built from it: a line of text can claim a million leaves.
     n_leaves = len(record["names"]) - len({*record["parents"]} - {-1})
-    if n_leaves > n_outputs:
-        raise ValueError(
-            f"its taxonomy has {n_leaves} leaves, its linear layer {n_outputs} outputs."
-        )
+    if n_leaves > most_leaves:
+        raise ValueError(f"its taxonomy has {n_leaves} leaves, {because}.")
     return Taxonomy(**record)
 
 

@@ -348,7 +348,11 @@ class TreeWrapper(MetaEstimatorMixin, TreeAnswers, ClassifierMixin, BaseEstimato
         self.estimator_ = fit_on(self.estimator, X, y, arguments)
         self._take_over(self.estimator_, self.taxonomy)
         self._derive()
+        self._learn()
         return self
+
+    def _learn(self) -> None:
+        """Set what this wrapper knows beside its estimator."""
 
     def _take_over(self, fitted: Any, taxonomy: Taxonomy | None) -> None:
         """Set the attributes that a fitted estimator decides."""
