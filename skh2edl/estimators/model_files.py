@@ -31,7 +31,7 @@ from .wrapping import TreeWrapper
 
 # Format 2 is that of a classifier with a network; only wrappers need more.
 FORMAT_VERSION = 3
-_FORMAT_OF_NETWORKS = 2
+FORMAT_OF_NETWORKS = 2
 
 # Nothing in a file has the size of such a tree, so a short text could claim any.
 _MOST_OWN_LEAVES = 20_000
@@ -83,7 +83,7 @@ def save_model(
     is_wrapper = isinstance(model, TreeWrapper)
     header, state = _describe(model)
     header = {
-        "format_version": FORMAT_VERSION if is_wrapper else _FORMAT_OF_NETWORKS,
+        "format_version": FORMAT_VERSION if is_wrapper else FORMAT_OF_NETWORKS,
         **header,
         "versions": versions(),
     }
