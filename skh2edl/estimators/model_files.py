@@ -99,7 +99,7 @@ def save_model(
     write_atomically(Path(path), write)
 
 
-def load_model(path: str | os.PathLike[str]) -> Any:
+def load_model(path: str | os.PathLike[str], *, backbone: torch.nn.Module | None = None) -> Any:
     """Read a classifier or wrapper that its method `save` wrote.
 
     Nothing in the file is executed, and everything in it is checked.
@@ -108,6 +108,9 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     ----------
     path : path
         The file.
+    backbone : nn.Module, default=None
+        The backbone of a model that was trained with a module, as it was given then; its weights
+        come from the file. Others need none.
 
     Returns
     -------
@@ -128,7 +131,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     try:
         with safe_open(os.fspath(path), framework="pt") as file:
             header = _read_header(file.metadata() or {}, place)
-            return _restore(header, Tensors.of_file(file), place)
+            return _restore(header, Tensors.of_file(file), place, backbone)
     except SafetensorError as error:
         raise ValueError(
             f"{place} is not a safetensors file or is damaged ({error}). Copy or save it again."
@@ -184,10 +187,10 @@ def _describe(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return header, state
 
 
-def _restore(header: Any, tensors: Tensors, place: str) -> Any:
+def _restore(header: Any, tensors: Tensors, place: str, module: torch.nn.Module | None) -> Any:
     """Return the classifier or wrapper that a header describes."""
     if not isinstance(header, dict) or "members" not in header:
-        return restore_network(header, tensors, place)
+        return restore_network(header, tensors, place, module)
     described = header["members"]
     if not isinstance(described, list):
         raise refused(ValueError(f"its members are {shown(described)}, not a list."), place)
@@ -196,7 +199,7 @@ def _restore(header: Any, tensors: Tensors, place: str) -> Any:
         raise refused(ValueError(f"it has tensors of no member, {shown(unknown[:5])}."), place)
     try:
         members = [
-            _restore(member, tensors.under(f"{number}."), place)
+            _restore(member, tensors.under(f"{number}."), place, module)
             for number, member in enumerate(described)
         ]
     except RecursionError as error:

@@ -138,7 +138,9 @@ def describe_network(estimator: Any) -> tuple[dict[str, Any], dict[str, Tensor]]
     return header, state
 
 
-def restore_network(header: dict[str, Any], tensors: Tensors, place: str) -> Any:
+def restore_network(
+    header: dict[str, Any], tensors: Tensors, place: str, module: torch.nn.Module | None = None
+) -> Any:
     """Return the classifier that a header and tensors describe.
 
     Parameters
@@ -149,8 +151,10 @@ def restore_network(header: dict[str, Any], tensors: Tensors, place: str) -> Any
         Those of this classifier and no others.
     place : str
         The file, as an error calls it.
+    module : nn.Module, default=None
+        The backbone of a file that was written with a module.
     """
-    estimator, network = _rebuild(header, tensors.kinds, place)
+    estimator, network = _rebuild(header, tensors.kinds, place, module)
     _check_kinds(_kinds(network), tensors.kinds, place)
     network.load_state_dict({name: tensors.read(name) for name in tensors.kinds})
     estimator.network_ = network.eval()
@@ -171,7 +175,9 @@ def refused(error: Exception, place: str) -> ValueError:
     )
 
 
-def _rebuild(header: dict[str, Any], kinds: Kinds, place: str) -> tuple[Any, Network]:
+def _rebuild(
+    header: dict[str, Any], kinds: Kinds, place: str, module: torch.nn.Module | None
+) -> tuple[Any, Network]:
     """Make the unfitted estimator and a network, no larger than the tensors in the file."""
     dtype, shape = kinds.get(_READ_OUT, (None, ()))
     if dtype not in (torch.float32, torch.float64) or len(shape) != 2 or 0 in shape:
@@ -194,7 +200,11 @@ def _rebuild(header: dict[str, Any], kinds: Kinds, place: str) -> tuple[Any, Net
             head = estimator._make_head(taxonomy, n_features, everywhere)
         in_head = {name: kind for name, kind in kinds.items() if name.startswith("head.")}
         _check_kinds(_kinds(head.to(dtype), "head."), in_head, place)
-        backbone = _restore_backbone(header["backbone"], estimator.backbone, kinds, n_features)
+        backbone = _restore_backbone(
+            header["backbone"], estimator.backbone, kinds, n_features, module
+        )
+        if backbone is not None and backbone.is_module:
+            estimator.backbone = estimator._fitted_with["backbone"] = module
         network = Network(backbone, estimator._make_head(taxonomy, n_features, everywhere))
     except Exception as error:  # torch and timm raise nearly anything for a wrong parameter
         raise refused(error, place) from error
@@ -341,17 +351,24 @@ def _describe_backbone(backbone: Backbone | None) -> dict[str, Any] | None:
     if backbone is None:
         return None
     config = {key: value for key, value in backbone.data_config.items() if is_plain(value)}
-    return {"name": backbone.name, "data_config": encode(config), "frozen": backbone.frozen}
+    described = {"name": backbone.name, "data_config": encode(config), "frozen": backbone.frozen}
+    return described | ({"is_module": True} if backbone.is_module else {})
 
 
 def _restore_backbone(
-    description: dict[str, Any] | None, parameter: str | None, kinds: Kinds, n_features: int
+    description: dict[str, Any] | None,
+    parameter: str | None,
+    kinds: Kinds,
+    n_features: int,
+    module: torch.nn.Module | None,
 ) -> Backbone | None:
     name = None if description is None else description["name"]
     if name != parameter:
         raise ValueError(f"it describes the backbone {shown(name)}, and sets {shown(parameter)}.")
     if description is None or name is None:
         return None
+    if description.get("is_module"):
+        return _with_module(description, module)
     if ":" in name or "/" in name:
         raise ValueError(f"it names the backbone {shown(name)}, which is none of timm's own.")
     config = decode(description["data_config"])
@@ -367,6 +384,29 @@ def _restore_backbone(
         found = {key: kind for key, kind in kinds.items() if key.startswith("backbone.")}
         _check_kinds(wanted, found, f"a model with the backbone {name!r}")
     backbone = create_backbone(name, None, n_features=n_features, **options)
+    backbone.data_config.update(config)
+    make_transform(backbone.data_config)
+    return backbone.freeze(bool(description["frozen"]))
+
+
+def _with_module(description: dict[str, Any], module: torch.nn.Module | None) -> Backbone:
+    """Return the module that the caller gave as a backbone; its weights come from the file."""
+    name = description["name"]
+    if module is None:
+        raise ValueError(
+            f"its backbone is a module, {shown(name)}, of which a file holds the weights and not "
+            "the code. Give the module: load_model(path, backbone=module)."
+        )
+    config = decode(description["data_config"])
+    _check_data_config(config)
+    backbone = create_backbone(
+        module, image_size=config["input_size"][1:], mean=config["mean"], std=config["std"]
+    )
+    if backbone.name != name:
+        raise ValueError(
+            f"its backbone is the module {shown(name)}, and the one given is {backbone.name!r}: "
+            "its layers, or how features are read from them, differ."
+        )
     backbone.data_config.update(config)
     make_transform(backbone.data_config)
     return backbone.freeze(bool(description["frozen"]))

@@ -221,12 +221,12 @@ def test_without_the_package_the_error_names_the_extra(tmp_path, monkeypatch, op
 # Wrappers ----------------------------------------------------------------------------------------
 
 
-def calibrated(**parameters):
-    rng = np.random.default_rng(1)
-    labels = np.array([*TREE.leaves], dtype=object)[rng.integers(0, TREE.n_leaves, 200)]
-    inner = fitted(parameters.pop("kind", H2EDLClassifier), np.float64)
-    model = CalibratedTreeClassifier(FrozenEstimator(inner), **parameters)
-    return model.fit(features(200, np.float64), labels), labels
+def calibrated(kind=H2EDLClassifier, **parameters):
+    """Return a calibrated classifier, and labels that depend on the features."""
+    X, noise = features(200, np.float64), features(201, np.float64)[1:]
+    labels = np.array([*TREE.leaves], dtype=object)[(2 * X + noise).argmax(axis=1)]
+    inner = kind(TREE, backbone=None).fit(X, labels)
+    return CalibratedTreeClassifier(FrozenEstimator(inner), **parameters).fit(X, labels), labels
 
 
 @pytest.mark.parametrize("per_depth", [False, True])
@@ -254,9 +254,9 @@ def test_a_temperature_is_a_part_of_the_model_and_leaves_no_opinion(tmp_path, ki
 @pytest.mark.parametrize(
     "options",
     [
-        {"target_accuracy": 0.5},
-        {"target_accuracy": {1: 0.9, 2: 0.7, 4: 0.4}},
-        {"target_accuracy": 0.4, "subtrees": ["cat", "dog"], "small_subtrees": "pool"},
+        {"target_accuracy": 0.9},
+        {"target_accuracy": {1: 0.95, 2: 0.9, 4: 0.6}},
+        {"target_accuracy": 0.8, "subtrees": ["cat", "dog"], "small_subtrees": "pool"},
     ],
 )
 def test_a_hedge_predicts_the_same_nodes(tmp_path, options):
