@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.sklearn_tools import Interval, StrOptions
 from ._held_out import (
+    HeldOut,
     HeldOutWrapper,
     NodeWrapper,
     is_names,
@@ -178,26 +179,7 @@ class ConformalTreeClassifier(NodeWrapper):
         self.taxonomy = taxonomy
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
-        """Fit the estimator unless it is frozen, and learn the thresholds from held-out samples.
-
-        Parameters
-        ----------
-        X : what the estimator reads
-            Held-out samples for a frozen estimator, otherwise samples to fit and to hold out.
-        y : array-like of shape (n_samples,)
-            Labels: leaves or ancestors.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Sample weights, in training and in calibration.
-        groups : array-like of shape (n_samples,), default=None
-            As in :meth:`HedgedClassifier.fit`.
-
-        Returns
-        -------
-        self
-        """
-        self._validate_params()
-        held = self._fit_held_out(X, y, sample_weight, groups, read_leaves, self.partial_labels)
+    def _learn_from(self, held: HeldOut) -> None:
         tree, coverage = self.taxonomy_, 1 - float(self.alpha)
         scores = largest_scores(held.predictions, self.nonconformity)
         # For a label above the leaves, even the leaf that fits worst has to be in the set.
@@ -221,7 +203,6 @@ class ConformalTreeClassifier(NodeWrapper):
         self._part_of_leaf, self._thresholds = part_of_leaf, quantiles
         self.conditional_classes_ = names
         self._derive()
-        return self
 
     def _derive(self) -> None:
         one = self.conditional_on is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -241,28 +241,7 @@ class HedgedClassifier(NodeWrapper):
         self.taxonomy = taxonomy
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
-        """Fit the estimator unless it is frozen, and learn the thresholds from held-out samples.
-
-        Parameters
-        ----------
-        X : what the estimator reads
-            Held-out samples for a frozen estimator, otherwise samples to fit and to hold out.
-        y : array-like of shape (n_samples,)
-            Labels: leaves or ancestors.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Sample weights, in training and in calibration.
-        groups : array-like of shape (n_samples,), default=None
-            Groups such as patients. Splits keep them together, each has one vote in the
-            calibration, and the guarantee holds for a sample of a new group; see Notes. Also
-            passed to the estimator's own fit if that takes groups.
-
-        Returns
-        -------
-        self
-        """
-        self._validate_params()
-        held = self._fit_held_out(X, y, sample_weight, groups, read_leaves, self.partial_labels)
+    def _learn_from(self, held: HeldOut) -> None:
         tree = self.taxonomy_
         targets = self._targets(tree)
         by_level = isinstance(self.target_accuracy, Mapping)
@@ -290,7 +269,6 @@ class HedgedClassifier(NodeWrapper):
         if not is_leaf.all():
             of_leaves = self._quantiles(needed, targets, np.where(is_leaf, part, -1), held)
             self._warn_of_root(held, is_leaf, of_leaves)
-        return self
 
     def _derive(self) -> None:
         by_level = isinstance(self.target_accuracy, Mapping)
@@ -338,7 +316,7 @@ class HedgedClassifier(NodeWrapper):
                 f"these labels it would be {100 * at_root[1]:.0f} %. Hold out samples labelled "
                 "with leaves, or set partial_labels='drop' if labels end early at random.",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _check_ties(self, leaves: FloatArray, part_of_leaf: IntArray, n_parts: int) -> None:

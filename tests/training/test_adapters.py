@@ -105,7 +105,10 @@ def real_transformers():
 
 def real_open_clip():
     open_clip = pytest.importorskip("open_clip")
-    return ImageBackbone.from_open_clip(open_clip.create_model("RN50", pretrained=None))
+    vision = {"image_size": 32, "patch_size": 16, "width": 32, "layers": 1, "head_width": 16}
+    text = {"context_length": 8, "vocab_size": 16, "width": 16, "heads": 2, "layers": 1}
+    torch.manual_seed(0)
+    return ImageBackbone.from_open_clip(open_clip.CLIP(16, vision, text))
 
 
 BACKBONES = {
