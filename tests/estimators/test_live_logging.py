@@ -74,14 +74,14 @@ def test_what_logs_nothing_is_refused():
 
 
 def test_tensorboard_reads_the_losses_back(tmp_path):
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    backend = "tensorboard.backend.event_processing.event_accumulator"
+    accumulator = pytest.importorskip(backend)
     from torch.utils.tensorboard import SummaryWriter
 
     classifier = by_epochs()
     with SummaryWriter(tmp_path) as writer:
         classifier.set_callbacks(EpochLogger(writer)).fit(X, Y)
-    events = EventAccumulator(str(tmp_path)).Reload().Scalars("loss")
+    events = accumulator.EventAccumulator(str(tmp_path)).Reload().Scalars("loss")
     assert [event.step for event in events] == classifier.history_["epoch"]
     found = [event.value for event in events]
     assert found == pytest.approx(classifier.history_["loss"], rel=1e-6)
