@@ -17,6 +17,7 @@ _EXPORTS = {
     "ConformalTreeClassifier": "decisions",
     "DAEDLClassifier": "estimators.dirichlet_baselines",
     "DecodingClassifier": "estimators.decoding",
+    "EpochLogger": "estimators.live_logging",
     "FEDLClassifier": "estimators.dirichlet_baselines",
     "FlatCEClassifier": "estimators.baselines",
     "FlatEDLClassifier": "estimators.evidential_baselines",
@@ -40,8 +41,10 @@ _EXPORTS = {
     "TreeEnsembleClassifier": "estimators.ensembles",
     "TreeView": "estimators.views",
     "cross_val_predict": "estimators.cross_validation",
+    "from_pretrained": "estimators.hub",
     "fuse_subjects": "decisions",
     "load_model": "estimators.model_files",
+    "push_to_hub": "estimators.hub",
     "rank_for_annotation": "decisions",
 }
 
@@ -72,6 +75,9 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .estimators.evidential_baselines import ReEDLClassifier as ReEDLClassifier
     from .estimators.features import ImageFeatureExtractor as ImageFeatureExtractor
     from .estimators.h2edl import H2EDLClassifier as H2EDLClassifier
+    from .estimators.hub import from_pretrained as from_pretrained
+    from .estimators.hub import push_to_hub as push_to_hub
+    from .estimators.live_logging import EpochLogger as EpochLogger
     from .estimators.model_files import load_model as load_model
     from .estimators.views import TreeView as TreeView
     from .opinions.hyper_opinion import HyperOpinion as HyperOpinion

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from numbers import Integral
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +30,6 @@ from ._opinions import opinion_method, opinion_of
 from ._subtrees import merge_small
 
 FloatArray = npt.NDArray[np.float64]
-# fitted estimator, samples, tree -> one number, or one row of numbers, for each sample
-Read = Callable[[Any, Any, Taxonomy], npt.NDArray[Any]]
 
 
 class HeldOut(NamedTuple):
@@ -114,6 +111,27 @@ class DecisionWrapper(TreeWrapper):
         return opinion_of(self.estimator_, X, self.taxonomy_)
 
 
+def _is_count(_: Any, value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def is_names(_: Any, value: Any) -> bool:
+    """Tell whether a value can be the labels of each part of the leaves."""
+    return isinstance(value, list) and all(isinstance(part, list) for part in value)
+
+
+def is_part_of_leaf(wrapper: Any, value: Any, n_parts: int) -> bool:
+    """Tell whether a value can be the number of the part that holds each leaf."""
+    is_shape = value.dtype == np.int64 and value.shape == (wrapper.taxonomy_.n_leaves,)
+    return bool(is_shape and ((value >= 0) & (value < n_parts)).all())
+
+
+def is_thresholds(value: Any, *shape: int) -> bool:
+    """Tell whether a value can be thresholds, one number or an array of a shape."""
+    value = np.asarray(value)
+    return bool(value.dtype == np.float64 and value.shape == shape and not np.isnan(value).any())
+
+
 class HeldOutWrapper(DecisionWrapper):
     """Base of the wrappers that learn a threshold from held-out predictions."""
 
@@ -125,10 +143,52 @@ class HeldOutWrapper(DecisionWrapper):
         "cv": ["cv_object"],
         "n_jobs": [Integral, None],
     }
+    _learned: ClassVar = {
+        "guarantee_": lambda _, value: value in ("exact", "approximate"),
+        "n_calibration_": _is_count,
+        "n_calibration_groups_": _is_count,
+    }
 
-    def _fit_held_out(
-        self, X: Any, y: Any, sample_weight: Any, groups: Any, read: Read, partial_labels: str
-    ) -> HeldOut:
+    # How held-out labels above the leaves count; a parameter of the wrappers that let users say.
+    partial_labels: str = "wrong"
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
+        """Fit the estimator unless it is frozen, and learn thresholds from held-out samples.
+
+        Parameters
+        ----------
+        X : what the estimator reads
+            Held-out samples for a frozen estimator, otherwise samples to fit and to hold out.
+        y : array-like of shape (n_samples,)
+            Labels: leaves or ancestors.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Sample weights, in training and in calibration.
+        groups : array-like of shape (n_samples,), default=None
+            Groups such as patients. Splits keep them together, each has one vote in the
+            calibration, and the guarantee holds for a sample of a new group; see Notes of
+            :class:`HedgedClassifier`. Also passed to the estimator's own fit if that takes groups.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        self._prepare()
+        self._learn_from(self._fit_held_out(X, y, sample_weight, groups))
+        return self
+
+    def _prepare(self) -> None:
+        """Check and set what parameters alone decide, before anything is fitted."""
+
+    def _learn_from(self, held: HeldOut) -> None:
+        """Set the thresholds."""
+        raise NotImplementedError
+
+    def _read(self, fitted: Any, X: Any, taxonomy: Taxonomy) -> npt.NDArray[Any]:
+        """Return what thresholds are learnt from, one number or row for each sample."""
+        return read_leaves(fitted, X, taxonomy)
+
+    def _fit_held_out(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> HeldOut:
         """Set `estimator_` and its attributes; return the held-out predictions that count."""
         X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
         labels = check_labels(y, 0 if y is None else len(y))
@@ -145,7 +205,10 @@ class HeldOutWrapper(DecisionWrapper):
         is_drawn = not splits or (len(splits) == 1 and not is_stratified)
         self.guarantee_ = "exact" if is_drawn else "approximate"
         if not splits:
-            held, predictions = np.arange(len(labels)), read(self.estimator_, X, self.taxonomy_)
+            held, predictions = (
+                np.arange(len(labels)),
+                self._read(self.estimator_, X, self.taxonomy_),
+            )
         else:
             fitted = [self.estimator_]
             if len(splits) > 1:
@@ -155,12 +218,12 @@ class HeldOutWrapper(DecisionWrapper):
             held = np.concatenate([held for _, held in splits])
             predictions = np.concatenate(
                 [
-                    read(one, safe_indexing(X, part), self.taxonomy_)
+                    self._read(one, safe_indexing(X, part), self.taxonomy_)
                     for one, (_, part) in zip(fitted, splits, strict=True)
                 ]
             )
         group = None if groups is None else check_groups(groups, len(labels))[1][held]
-        return self._counted(predictions, held, labels, sample_weight, group, partial_labels)
+        return self._counted(predictions, held, labels, sample_weight, group)
 
     def _splits(self, X: Any, labels: npt.NDArray[Any], groups: Any) -> list[Any]:
         """Return pairs of row numbers, to fit on and held out; none for a frozen estimator."""
@@ -183,7 +246,6 @@ class HeldOutWrapper(DecisionWrapper):
         labels: npt.NDArray[Any],
         sample_weight: Any,
         group: IntArray | None,
-        partial_labels: str,
     ) -> HeldOut:
         """Drop held-out samples without weight or without a usable label."""
         tree = self.taxonomy_
@@ -192,7 +254,7 @@ class HeldOutWrapper(DecisionWrapper):
         # The root as label means unlabelled.
         weight = np.where(tree.last_decision[truth] < 0, 0.0, given)
         check_something_to_learn(weight)
-        if partial_labels == "drop":
+        if self.partial_labels == "drop":
             weight = np.where(tree.n_children[truth] > 0, 0.0, weight)
         truth, weight, given = truth[held], weight[held], given[held]
         counted = weight > 0
@@ -254,8 +316,9 @@ class NodeWrapper(HeldOutWrapper):
         -------
         labels : ndarray of shape (n_samples,)
             Labels of leaves, inner nodes or the root. Integer labels stay integers if all nodes
-            have them; beside nodes named by strings they are strings. In the flat tree that an
-            estimator makes of integer classes the root is -1, or the integer below the smallest.
+            have them, also the root (``Taxonomy.from_nested(..., root_name=-1)``); beside nodes
+            named by strings they are strings. In the flat tree that an estimator makes of integer
+            classes the root is -1, or the integer below the smallest.
         """
         return label_array(self._predict_nodes(X), self.taxonomy_)
 

@@ -81,14 +81,19 @@ def climb(leaves: FloatArray, tree: Taxonomy) -> Ladder:
     (['root', 'cat', 'lynx'], array([[inf, 0.8, 0.5]]))
     """
     probability = node_probabilities(leaves, tree)
-    node = tree.leaf_nodes[top_leaves(leaves, tree)]
-    nodes = np.empty((len(leaves), tree.n_levels + 1), dtype=np.int64)
+    nodes = paths_to(tree.leaf_nodes[top_leaves(leaves, tree)], tree)
+    scores = np.take_along_axis(probability, nodes, axis=1)
+    scores[holds_all_leaves(tree)[nodes]] = np.inf
+    return Ladder(nodes, scores)
+
+
+def paths_to(node: IntArray, tree: Taxonomy) -> IntArray:
+    """Return the ancestor of each node at every depth, the node itself below its own."""
+    nodes = np.empty((len(node), tree.n_levels + 1), dtype=np.int64)
     for depth in range(tree.n_levels, -1, -1):
         node = np.where(tree.depths[node] > depth, tree.parents[node], node)
         nodes[:, depth] = node
-    scores = np.take_along_axis(probability, nodes, axis=1)
-    scores[_holds_all_leaves(tree)[nodes]] = np.inf
-    return Ladder(nodes, scores)
+    return nodes
 
 
 def most_informative(leaves: FloatArray, tree: Taxonomy) -> Ladder:
@@ -263,8 +268,9 @@ def last_rung(ladder: Ladder, threshold: float | FloatArray) -> IntArray:
 def distinct_nodes(tree: Taxonomy) -> IntArray:
     """Return the deepest node of each set of leaves; the one with all leaves comes first."""
     nodes = np.flatnonzero(tree.n_children != 1)
-    return nodes[np.argsort(~_holds_all_leaves(tree)[nodes], kind="stable")]
+    return nodes[np.argsort(~holds_all_leaves(tree)[nodes], kind="stable")]
 
 
-def _holds_all_leaves(tree: Taxonomy) -> BoolArray:
+def holds_all_leaves(tree: Taxonomy) -> BoolArray:
+    """Tell which nodes are above all leaves, and so always right."""
     return np.asarray(tree.leaf_stop - tree.leaf_start == tree.n_leaves)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,15 @@ from ..metrics.inputs import top_leaves
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.sklearn_tools import Interval, StrOptions
-from ._held_out import HeldOutWrapper, NodeWrapper, read_leaves
+from ._held_out import (
+    HeldOut,
+    HeldOutWrapper,
+    NodeWrapper,
+    is_names,
+    is_part_of_leaf,
+    is_thresholds,
+    read_leaves,
+)
 from ._ladders import Ladder, climb, last_rung
 from ._needed import TOLERANCE, best_outside, node_thresholds_needed
 from ._quantile import check_enough, conformal_quantile
@@ -136,6 +144,17 @@ class ConformalTreeClassifier(NodeWrapper):
         "small_classes": [StrOptions({"raise", "pool", "include"})],
         "partial_labels": [StrOptions({"wrong", "drop"})],
     }
+    _learned: ClassVar = {
+        **HeldOutWrapper._learned,
+        "conditional_classes_": is_names,
+        "_part_of_leaf": lambda own, value: is_part_of_leaf(
+            own, value, len(own.conditional_classes_)
+        ),
+        "_thresholds": lambda own, value: is_thresholds(value, len(own.conditional_classes_)),
+        "node_threshold_": lambda own, value: (
+            is_thresholds(value) if own.conditional_on is None else value is None
+        ),
+    }
 
     def __init__(
         self,
@@ -160,26 +179,7 @@ class ConformalTreeClassifier(NodeWrapper):
         self.taxonomy = taxonomy
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
-        """Fit the estimator unless it is frozen, and learn the thresholds from held-out samples.
-
-        Parameters
-        ----------
-        X : what the estimator reads
-            Held-out samples for a frozen estimator, otherwise samples to fit and to hold out.
-        y : array-like of shape (n_samples,)
-            Labels: leaves or ancestors.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Sample weights, in training and in calibration.
-        groups : array-like of shape (n_samples,), default=None
-            As in :meth:`HedgedClassifier.fit`.
-
-        Returns
-        -------
-        self
-        """
-        self._validate_params()
-        held = self._fit_held_out(X, y, sample_weight, groups, read_leaves, self.partial_labels)
+    def _learn_from(self, held: HeldOut) -> None:
         tree, coverage = self.taxonomy_, 1 - float(self.alpha)
         scores = largest_scores(held.predictions, self.nonconformity)
         # For a label above the leaves, even the leaf that fits worst has to be in the set.
@@ -202,8 +202,11 @@ class ConformalTreeClassifier(NodeWrapper):
         )[:, 0]
         self._part_of_leaf, self._thresholds = part_of_leaf, quantiles
         self.conditional_classes_ = names
-        self.threshold_ = float(quantiles[0]) if self.conditional_on is None else quantiles
-        return self
+        self._derive()
+
+    def _derive(self) -> None:
+        one = self.conditional_on is None
+        self.threshold_ = float(self._thresholds[0]) if one else self._thresholds
 
     def _scores(self, X: Any) -> tuple[FloatArray, FloatArray]:
         check_is_fitted(self, "threshold_")

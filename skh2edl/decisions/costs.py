@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils import indexable
 from sklearn.utils.validation import check_is_fitted
 
 from ..estimators.targets import check_labels
-from ..estimators.wrapping import fit_arguments, fit_on
 from ..metrics.inputs import check_weight, label_nodes, mean_or_nan
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
@@ -23,6 +21,13 @@ FloatArray = npt.NDArray[np.float64]
 
 _NAMED_COSTS = ("distance", "information", "lca_height", "zero_one")
 _BLOCK_ELEMENTS = 1 << 22
+
+
+def _is_cost_matrix(wrapper: Any, value: Any) -> bool:
+    tree = wrapper.taxonomy_
+    n_answers = tree.n_leaves if wrapper.answers == "leaves" else tree.n_nodes
+    is_shape = value.dtype == np.float64 and value.shape == (n_answers, tree.n_leaves)
+    return bool(is_shape and np.isfinite(value).all())
 
 
 class MinimumCostClassifier(DecisionWrapper):
@@ -109,6 +114,7 @@ class MinimumCostClassifier(DecisionWrapper):
         "answers": [StrOptions({"leaves", "nodes"})],
         "base_cost": [StrOptions(set(_NAMED_COSTS))],
     }
+    _learned: ClassVar = {"cost_matrix_": _is_cost_matrix}
 
     def __init__(
         self,
@@ -125,38 +131,18 @@ class MinimumCostClassifier(DecisionWrapper):
         self.base_cost = base_cost
         self.taxonomy = taxonomy
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
-        """Fit the estimator unless it is frozen, and build the cost matrix.
-
-        Parameters
-        ----------
-        X : what the estimator reads
-            Training samples.
-        y : array-like of shape (n_samples,)
-            Labels.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Sample weights.
-        groups : array-like of shape (n_samples,), default=None
-            Passed to the estimator's own fit if that takes groups.
-
-        Returns
-        -------
-        self
-        """
-        self._validate_params()
-        X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
-        arguments = fit_arguments(self, sample_weight, groups)
-        self.estimator_ = fit_on(self.estimator, X, y, arguments)
-        self._take_over(self.estimator_, self.taxonomy)
+    def _derive(self) -> None:
         tree = self.taxonomy_
         if self.answers == "leaves":
             self._nodes = tree.leaf_nodes[tree.leaf_order]
         else:
             self._nodes = np.arange(tree.n_nodes)
+        self.answers_ = tree.labels(self._nodes)
+
+    def _learn(self) -> None:
+        tree = self.taxonomy_
         in_tree_order = make_costs(self.cost, self._nodes, tree, self.base_cost)
         self.cost_matrix_ = in_tree_order[:, tree.leaf_order]
-        self.answers_ = tree.labels(self._nodes)
-        return self
 
     def predict_cost(self, X: Any) -> FloatArray:
         """Return the expected cost of every possible prediction.

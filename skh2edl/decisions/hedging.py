@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,22 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.optional import import_optional
 from ..utils.sklearn_tools import Interval, StrOptions
-from ._held_out import HeldOut, HeldOutWrapper, NodeWrapper, read_leaves
+from ._held_out import (
+    HeldOut,
+    HeldOutWrapper,
+    NodeWrapper,
+    is_names,
+    is_part_of_leaf,
+    is_thresholds,
+    read_leaves,
+)
 from ._ladders import (
     Ladder,
+    holds_all_leaves,
     information_of_nodes,
     last_rung,
     make_ladder,
+    paths_to,
 )
 from ._needed import TOLERANCE, thresholds_needed
 from ._opinions import opinion_method
@@ -197,6 +207,14 @@ class HedgedClassifier(NodeWrapper):
         "small_subtrees": [StrOptions({"raise", "pool"})],
         "partial_labels": [StrOptions({"wrong", "drop"})],
     }
+    _learned: ClassVar = {
+        **HeldOutWrapper._learned,
+        "subtrees_": is_names,
+        "_part_of_leaf": lambda own, value: is_part_of_leaf(own, value, len(own.subtrees_)),
+        "_thresholds": lambda own, value: is_thresholds(
+            value, len(own.subtrees_), len(own._targets(own.taxonomy_))
+        ),
+    }
 
     def __init__(
         self,
@@ -223,28 +241,7 @@ class HedgedClassifier(NodeWrapper):
         self.taxonomy = taxonomy
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
-        """Fit the estimator unless it is frozen, and learn the thresholds from held-out samples.
-
-        Parameters
-        ----------
-        X : what the estimator reads
-            Held-out samples for a frozen estimator, otherwise samples to fit and to hold out.
-        y : array-like of shape (n_samples,)
-            Labels: leaves or ancestors.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Sample weights, in training and in calibration.
-        groups : array-like of shape (n_samples,), default=None
-            Groups such as patients. Splits keep them together, each has one vote in the
-            calibration, and the guarantee holds for a sample of a new group; see Notes. Also
-            passed to the estimator's own fit if that takes groups.
-
-        Returns
-        -------
-        self
-        """
-        self._validate_params()
-        held = self._fit_held_out(X, y, sample_weight, groups, read_leaves, self.partial_labels)
+    def _learn_from(self, held: HeldOut) -> None:
         tree = self.taxonomy_
         targets = self._targets(tree)
         by_level = isinstance(self.target_accuracy, Mapping)
@@ -267,14 +264,30 @@ class HedgedClassifier(NodeWrapper):
         self.subtrees_ = names
         thresholds = self._quantiles(needed, targets, part, held)
         self._part_of_leaf, self._thresholds = part_of_leaf, thresholds
-        shown = thresholds if isinstance(self.target_accuracy, Mapping) else thresholds[:, 0]
-        shown = shown[0] if self.subtrees is None else shown
-        self.threshold_: float | FloatArray = shown if np.ndim(shown) else float(shown)
+        self._derive()
         is_leaf = tree.n_children[held.truth] == 0
         if not is_leaf.all():
             of_leaves = self._quantiles(needed, targets, np.where(is_leaf, part, -1), held)
             self._warn_of_root(held, is_leaf, of_leaves)
-        return self
+
+    def _derive(self) -> None:
+        by_level = isinstance(self.target_accuracy, Mapping)
+        shown = self._thresholds if by_level else self._thresholds[:, 0]
+        shown = shown[0] if self.subtrees is None else shown
+        self.threshold_: float | FloatArray = shown if np.ndim(shown) else float(shown)
+
+    def _export_parts(self) -> dict[str, Any]:
+        if self.rule != "climb":
+            raise TypeError(
+                f"rule={self.rule!r} cannot be written as an ONNX model. Use rule='climb', or "
+                "export estimator_ and apply the rule to the probabilities."
+            )
+        # The path to each leaf, and what a node on it has to reach.
+        tree = self.taxonomy_
+        nodes = paths_to(tree.leaf_nodes, tree)
+        own = self._thresholds_of(self._thresholds[self._part_of_leaf], nodes)
+        always = holds_all_leaves(tree)[nodes]
+        return {"nodes": nodes, "thresholds": np.where(always, -np.inf, own)}
 
     def _quantiles(
         self, needed: FloatArray, targets: list[float], part: IntArray, held: HeldOut
@@ -303,7 +316,7 @@ class HedgedClassifier(NodeWrapper):
                 f"these labels it would be {100 * at_root[1]:.0f} %. Hold out samples labelled "
                 "with leaves, or set partial_labels='drop' if labels end early at random.",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _check_ties(self, leaves: FloatArray, part_of_leaf: IntArray, n_parts: int) -> None:
@@ -353,10 +366,14 @@ class HedgedClassifier(NodeWrapper):
         tree = self.taxonomy_
         ladder = make_ladder(self.rule, leaves, tree)
         own = part_thresholds[self._part_of_leaf[top_leaves(leaves, tree)]]
-        if isinstance(self.target_accuracy, Mapping):
-            own = _thresholds_of_rungs(own, ladder.nodes, tree)
-        thresholds = np.broadcast_to(own, ladder.scores.shape)
+        thresholds = self._thresholds_of(own, ladder.nodes)
         return ladder, last_rung(ladder, thresholds), thresholds
+
+    def _thresholds_of(self, own: FloatArray, nodes: IntArray) -> FloatArray:
+        """Return the threshold of each rung, given those of the sample's subtree."""
+        if isinstance(self.target_accuracy, Mapping):
+            return _thresholds_of_rungs(own, nodes, self.taxonomy_)
+        return np.broadcast_to(own, nodes.shape)
 
     def _predict_nodes(self, X: Any) -> IntArray:
         ladder, rung, _, _ = self._decide(X)

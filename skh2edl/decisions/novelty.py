@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from ..metrics.inputs import node_probabilities, top_leaves
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.sklearn_tools import Interval, StrOptions
-from ._held_out import HeldOutWrapper, label_array, read_leaves
+from ._held_out import HeldOut, HeldOutWrapper, is_thresholds, label_array, read_leaves
 from ._needed import TOLERANCE
 from ._opinions import opinion_method, opinion_of
 from ._quantile import check_enough, conformal_quantile
@@ -114,6 +114,10 @@ class NoveltyDetector(HeldOutWrapper):
         "false_alarm_rate": [Interval(Real, 0, 1, closed="neither")],
         "measure": [StrOptions({"auto", *_OF_OPINIONS, *_OF_PROBABILITIES}), callable],
     }
+    _learned: ClassVar = {
+        **HeldOutWrapper._learned,
+        "threshold_": lambda _, value: is_thresholds(value),
+    }
 
     def __init__(
         self,
@@ -132,32 +136,17 @@ class NoveltyDetector(HeldOutWrapper):
         self.taxonomy = taxonomy
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
-        """Fit the estimator unless it is frozen, and learn the threshold from held-out samples.
-
-        Parameters
-        ----------
-        X : what the estimator reads
-            Held-out samples for a frozen estimator, otherwise samples to fit and to hold out.
-        y : array-like of shape (n_samples,)
-            Labels: leaves or ancestors.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Sample weights, in training and in calibration.
-        groups : array-like of shape (n_samples,), default=None
-            As in :meth:`HedgedClassifier.fit`.
-
-        Returns
-        -------
-        self
-        """
-        self._validate_params()
-        self.measure_ = self._choose_measure()
-        held = self._fit_held_out(X, y, sample_weight, groups, self._novelty, "wrong")
+    def _learn_from(self, held: HeldOut) -> None:
         coverage = 1 - float(self.false_alarm_rate)
         check_enough(held.weight, coverage, "raise false_alarm_rate", held.group)
         largest = held.predictions + self._tolerance(held.predictions)
         self.threshold_ = conformal_quantile(largest, coverage, held.weight, held.group)
-        return self
+
+    def _derive(self) -> None:
+        self.measure_ = self._choose_measure()
+
+    def _prepare(self) -> None:
+        self._derive()
 
     def _tolerance(self, scores: FloatArray) -> FloatArray | float:
         """Return how far scores may move with the size of the batch."""
@@ -181,7 +170,7 @@ class NoveltyDetector(HeldOutWrapper):
             return self.measure
         return "nonspecificity" if has_opinions else "probability"
 
-    def _novelty(self, fitted: Any, X: Any, tree: Taxonomy) -> FloatArray:
+    def _read(self, fitted: Any, X: Any, tree: Taxonomy) -> FloatArray:
         """Return the novelty score of each sample."""
         if callable(self.measure_):
             scores = np.asarray(self.measure_(fitted, X), dtype=np.float64)
@@ -214,7 +203,7 @@ class NoveltyDetector(HeldOutWrapper):
         scores : ndarray of shape (n_samples,)
         """
         check_is_fitted(self, "threshold_")
-        return self._novelty(self.estimator_, X, self.taxonomy_)
+        return self._read(self.estimator_, X, self.taxonomy_)
 
     def predict_novelty(self, X: Any) -> BoolArray:
         """Tell which samples are of unknown classes.

@@ -56,8 +56,6 @@ from ..utils.sklearn_tools import (
 from ..utils.validation import check_groups
 from .decoding import refuse_encoded
 from .leaf_search import LeafSearch
-from .model_files import save_model
-from .onnx import export_onnx
 from .predictions import TreeAnswers
 from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
 
@@ -285,12 +283,12 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
             plan = self._plan(seed, one_epoch, before, after)
             self._train(network, data, held_out, plan, context)
         else:
-            self._minimize(network, data, ramp=before < 1)
+            self._minimize(network, data, before < 1, context)
         self.annealing_ = after
         self.network_ = network.eval()
         self._fitted_with = fixed_parameters(self)
 
-    def _minimize(self, network: Network, data: TrainingSet, ramp: bool) -> None:
+    def _minimize(self, network: Network, data: TrainingSet, ramp: bool, context: Any) -> None:
         """Fit the head to fixed features with L-BFGS."""
         assert isinstance(data.samples, FeatureSamples)
         values = minimize_head(
@@ -303,6 +301,7 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
             tol=self.tol,
             ramp=ramp,
             verbose=self.verbose,
+            on_iteration=self._reporter(context, "iteration"),
         )
         self.n_iter_ = len(values)
         self.history_ = {"iteration": list(range(len(values))), "objective": values}
@@ -324,9 +323,13 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
                 **identity_of_run(network, data, held_out),
             }
             checkpoint = CheckpointFile(self.checkpoint_dir, identity)
-        on_epoch = self._make_on_epoch(context) if getattr(self, "_skl_callbacks", None) else None
         progress = train(
-            network, data, plan, held_out=held_out, checkpoint=checkpoint, on_epoch=on_epoch
+            network,
+            data,
+            plan,
+            held_out=held_out,
+            checkpoint=checkpoint,
+            on_epoch=self._reporter(context, "epoch"),
         )
         self.n_iter_ = len(progress.history)
         self.history_ = {
@@ -477,22 +480,30 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         parameters |= self._recipe().get_params() | self._hardware().get_params()
         return {k: v for k, v in parameters.items() if k not in PARAMETERS_THAT_MAY_DIFFER}
 
-    def _make_on_epoch(self, context: Any) -> Callable[[Network, dict[str, float]], bool]:
-        def on_epoch(network: Network, record: dict[str, float]) -> bool:
-            epoch = context.subcontext(task_name="epoch")
-            epoch.call_on_fit_task_begin(estimator=self)
+    def _reporter(
+        self, context: Any, task: str
+    ) -> Callable[[Network, dict[str, float]], bool] | None:
+        """Return what tells scikit-learn's callbacks of an epoch or iteration, if there are any."""
+        if context is None or not getattr(self, "_skl_callbacks", None):
+            return None
+
+        def report(network: Network, record: dict[str, float]) -> bool:
+            step = context.subcontext(task_name=task)
+            step.call_on_fit_task_begin(estimator=self)
             state = {
                 "network_": network,
                 "taxonomy_": self.taxonomy_,
                 "classes_": self.classes_,
             }
             return bool(
-                epoch.call_on_fit_task_end(
-                    estimator=self, reconstruction_attributes=lambda: copy.deepcopy(state)
+                step.call_on_fit_task_end(
+                    estimator=self,
+                    metadata=dict(record),
+                    reconstruction_attributes=lambda: copy.deepcopy(state),
                 )
             )
 
-        return on_epoch
+        return report
 
     # Predict -------------------------------------------------------------------------------------
 
@@ -533,28 +544,6 @@ class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMi
         """
         log_proba = self.predict_log_proba(X)
         return log_proba[:, 1] - log_proba[:, 0] if log_proba.shape[1] == 2 else log_proba
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted classifier to one ``.safetensors`` file; see :func:`load_model`.
-
-        Parameters
-        ----------
-        path : path
-            The file; an existing one is replaced only when the new one is complete.
-        """
-        check_is_fitted(self, "network_")
-        save_model(self, path)
-
-    def export_onnx(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted classifier as an ONNX model; see :mod:`skh2edl.estimators.onnx`.
-
-        Parameters
-        ----------
-        path : path
-            The file; an existing one is replaced only when the new one is complete.
-        """
-        check_is_fitted(self, "network_")
-        export_onnx(self, path)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

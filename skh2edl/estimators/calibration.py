@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any, ClassVar, Self
@@ -23,6 +24,7 @@ from .splits import held_out_splits
 from .targets import check_labels, check_something_to_learn, check_weight
 from .wrapping import (
     TreeWrapper,
+    find_taxonomy,
     fit_arguments,
     fit_on,
     has_opinions,
@@ -36,6 +38,23 @@ IntArray = npt.NDArray[np.int64]
 # Bounds of the logarithm of the factor, those of scikit-learn's temperature scaling.
 _MOST_LOG_FACTOR = 10.0
 _N_GRID = 21
+
+
+def _is_factor(value: Any) -> bool:
+    """Tell whether a number is one that calibration finds."""
+    return isinstance(value, float) and abs(math.log(value)) <= _MOST_LOG_FACTOR
+
+
+def _is_temperature(wrapper: Any, value: Any) -> bool:
+    return (value is None) if wrapper._choose_method() == "evidence" else _is_factor(value)
+
+
+def _is_evidence_scale(wrapper: Any, value: Any) -> bool:
+    if wrapper._choose_method() == "temperature":
+        return value is None
+    if not wrapper.per_depth:
+        return _is_factor(value)
+    return value.shape == (wrapper.taxonomy_.n_levels,) and all(map(_is_factor, value.tolist()))
 
 
 class CalibratedTreeClassifier(TreeWrapper):
@@ -121,6 +140,7 @@ class CalibratedTreeClassifier(TreeWrapper):
         "taxonomy": [Taxonomy, None],
         "n_jobs": [Integral, None],
     }
+    _learned: ClassVar = {"temperature_": _is_temperature, "evidence_scale_": _is_evidence_scale}
 
     def __init__(
         self,
@@ -159,7 +179,9 @@ class CalibratedTreeClassifier(TreeWrapper):
         self
         """
         self._validate_params()
-        self.method_ = self._choose_method()
+        self._derive()
+        for name in self._learned:  # of an earlier fit
+            self.__dict__.pop(name, None)
         X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
         arguments = fit_arguments(self, sample_weight, groups, calibrates=True)
         self.estimator_ = fit_on(self.estimator, X, y, arguments)
@@ -182,6 +204,23 @@ class CalibratedTreeClassifier(TreeWrapper):
                 log_leaves, nodes[rows], weight[rows], self.taxonomy_
             )
         return self
+
+    def _derive(self) -> None:
+        self.method_ = self._choose_method()
+
+    def _check_learned(self) -> None:
+        super()._check_learned()
+        if self._choose_method() == "evidence" and find_taxonomy(self.estimator_) != self.taxonomy_:
+            raise ValueError("its opinions are on another taxonomy than its own.")
+
+    def _export_parts(self) -> dict[str, Any]:
+        if self.method_ == "temperature":
+            return {"temperature": self.temperature_}
+        return {"evidence_scale": self._scale_of_decisions()}
+
+    def _scale_of_decisions(self) -> FloatArray:
+        scale = np.broadcast_to(self.evidence_scale_, self.taxonomy_.n_levels)
+        return np.asarray(scale[_decision_depths(self.taxonomy_)])
 
     def _choose_method(self) -> str:
         evidential = has_opinions(self.estimator)
@@ -241,10 +280,9 @@ class CalibratedTreeClassifier(TreeWrapper):
         """
         check_is_fitted(self, "classes_")
         opinion = self._read(self.estimator_, X)
-        scale = np.broadcast_to(self.evidence_scale_, self.taxonomy_.n_levels)
         return HyperOpinion.from_evidence(
             self.taxonomy_,
-            opinion.evidence * scale[_decision_depths(self.taxonomy_)],
+            opinion.evidence * self._scale_of_decisions(),
             opinion.base_rate,
             opinion.prior_weight,
             copy=False,

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils import indexable
 from sklearn.utils.validation import check_is_fitted
 
-from ..metrics.inputs import leaf_probabilities
 from ..taxonomy.candidates import candidate_leaves, condition, warn_if_unlikely
 from ..taxonomy.taxonomy import Taxonomy
 from ..utils.sklearn_tools import HasMethods, Interval
-from .wrapping import TreeWrapper, fit_arguments, fit_on
+from .wrapping import TreeWrapper, leaf_log_probability
 
 
 class CandidateClassifier(TreeWrapper):
@@ -87,32 +85,9 @@ class CandidateClassifier(TreeWrapper):
         self.warn_below = warn_below
         self.taxonomy = taxonomy
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
-        """Fit the estimator unless it is frozen, and look up the candidates.
-
-        Parameters
-        ----------
-        X : what the estimator reads
-            Training samples, also of other classes than the candidates.
-        y : array-like of shape (n_samples,)
-            Labels.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Sample weights.
-        groups : array-like of shape (n_samples,), default=None
-            Passed to the estimator's own fit if that takes groups.
-
-        Returns
-        -------
-        self
-        """
-        self._validate_params()
-        X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
-        arguments = fit_arguments(self, sample_weight, groups)
-        self.estimator_ = fit_on(self.estimator, X, y, arguments)
-        self._take_over(self.estimator_, self.taxonomy)
+    def _derive(self) -> None:
         self._mask = candidate_leaves(self.taxonomy_, self.candidates)
         self.candidates_ = self.taxonomy_.labels(self.taxonomy_.leaf_nodes[self._mask])
-        return self
 
     def candidate_probability(self, X: Any) -> npt.NDArray[np.float64]:
         """Return the probability that each sample is one of the candidates.
@@ -135,15 +110,5 @@ class CandidateClassifier(TreeWrapper):
 
     def _condition(self, X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         check_is_fitted(self, "candidates_")
-        tree, classes = self.taxonomy_, np.asarray(self.estimator_.classes_)
-        own_tree = getattr(self.estimator_, "taxonomy_", None)
-        if own_tree == tree and np.array_equal(classes, tree.sorted_leaf_labels):
-            # Its own logarithms are right where probabilities are too small for a float.
-            known = np.asarray(self.estimator_.predict_log_proba(X), dtype=np.float64)
-            log_leaves = np.empty_like(known)
-            log_leaves[:, tree.leaf_order] = known
-        else:
-            leaves = leaf_probabilities(self.estimator_.predict_proba(X), tree, classes.tolist())
-            with np.errstate(divide="ignore"):
-                log_leaves = np.log(leaves)
+        log_leaves = leaf_log_probability(self.estimator_, X, self.taxonomy_, least=0.0)
         return condition(log_leaves, self._mask)

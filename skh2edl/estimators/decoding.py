@@ -14,7 +14,13 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.sklearn_tools import HasMethods, encoding_tool
 from .targets import check_labels
-from .wrapping import find_taxonomy, fit_on, leaf_log_probability, taken_by_fit
+from .wrapping import (
+    find_taxonomy,
+    fit_on,
+    hand_on_features,
+    leaf_log_probability,
+    taken_by_fit,
+)
 
 _DECODE = "wrap the classifier, DecodingClassifier(clf, labels=np.unique(y))"
 _REMEDIES = {
@@ -153,9 +159,7 @@ class DecodingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.taxonomy_ = find_taxonomy(self.estimator_)
         self.classes_ = np.arange(len(known)) if encoded else known
         self._nodes = self.taxonomy_.resolve(known)
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self.estimator_, name):
-                setattr(self, name, getattr(self.estimator_, name))
+        hand_on_features(self.estimator_, self)
         return self
 
     def predict_proba(self, X: Any) -> npt.NDArray[Any]:

@@ -17,7 +17,14 @@ from ..metrics.inputs import node_probabilities
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
 from ..utils.sklearn_tools import HasMethods, Interval, StrOptions, safe_indexing
-from .wrapping import TreeWrapper, fit_arguments, has_opinions, leaf_log_probability, read_opinion
+from .wrapping import (
+    TreeWrapper,
+    find_taxonomy,
+    fit_arguments,
+    has_opinions,
+    leaf_log_probability,
+    read_opinion,
+)
 
 # Concentrations of members that agree to all digits; more evidence than any data gives.
 _MOST_STRENGTH = 1e6
@@ -144,6 +151,18 @@ class TreeEnsembleClassifier(TreeWrapper):
         self
         """
         self._validate_params()
+        self._check_how()
+        X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_estimators)
+        arguments = fit_arguments(self, sample_weight, groups)
+        self.estimators_ = Parallel(n_jobs=self.n_jobs)(
+            delayed(_fit_member)(self.estimator, seed, X, y, arguments, self.bootstrap)
+            for seed in seeds.tolist()
+        )
+        self._take_over(self.estimators_[0], self.taxonomy)
+        return self
+
+    def _check_how(self) -> None:
         if self.how == "opinions" and not has_opinions(self.estimator):
             raise ValueError(
                 f"how='opinions' needs an estimator with predict_hyper_opinion, which "
@@ -154,15 +173,25 @@ class TreeEnsembleClassifier(TreeWrapper):
                 "how='moments' needs two members or more, because one has no variance, got "
                 f"n_estimators={self.n_estimators}. Raise it."
             )
-        X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
-        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_estimators)
-        arguments = fit_arguments(self, sample_weight, groups)
-        self.estimators_ = Parallel(n_jobs=self.n_jobs)(
-            delayed(_fit_member)(self.estimator, seed, X, y, arguments, self.bootstrap)
-            for seed in seeds.tolist()
-        )
-        self._take_over(self.estimators_[0], self.taxonomy)
-        return self
+
+    def _inner(self) -> list[Any]:
+        return self.estimators_
+
+    def _set_inner(self, members: list[Any]) -> None:
+        self.estimators_, self.estimator = members, clone(members[0])
+
+    def _check_learned(self) -> None:
+        self._check_how()
+        if len(self.estimators_) != self.n_estimators:
+            raise ValueError(
+                f"n_estimators is {self.n_estimators}, and {len(self.estimators_)} are fitted. "
+                "Fit the ensemble again."
+            )
+        if self.how == "opinions" and any(
+            not has_opinions(member) or find_taxonomy(member) != self.taxonomy_
+            for member in self.estimators_
+        ):
+            raise ValueError("how='opinions' needs members with opinions on one taxonomy.")
 
     def _log_leaves(self, X: Any) -> npt.NDArray[Any]:
         check_is_fitted(self, "classes_")

@@ -1,16 +1,16 @@
 """Model files: one ``.safetensors`` file whose header says everything; nothing in it is executed.
 
-The header's JSON holds the class name (looked up in a fixed list), the parameters, the taxonomy,
-the backbone's data configuration and the versions. The tensors are the network's state.
+The header describes a classifier with a network, or a wrapper: its class, its parameters, what it
+learnt, and its members, each described in the same way. The tensors of a member begin with its
+number, arrays that a wrapper learnt with ``learned.``.
 """
 
 from __future__ import annotations
 
-import inspect
 import io
 import json
-import math
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,46 +18,37 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
+from torch import Tensor
 
-from ..images import make_transform
-from ..taxonomy.formats import read_json
+from ..metrics.inputs import leaf_probabilities
 from ..taxonomy.names import shown
-from ..taxonomy.taxonomy import Taxonomy
-from ..training.backbones import Backbone, create_backbone
-from ..training.network import Network
-from ..training.recipe import GROUPS, Recipe
-from ..training.resuming import fixed_parameters
 from ..utils.files import write_atomically
+from .merging import merge
 from .model_card import ModelCard, copy_with_card
+from .network_files import Tensors, describe_network, make_taxonomy, refused, restore_network
+from .plain_values import decode, encode, is_plain, plain, plain_number
+from .wrapping import TreeWrapper
 
-FORMAT_VERSION = 2
-_READ_OUT = "head.linear.weight"
-_MAX_MESSAGE = 1000  # what a file holds may stand in an error, but not all of it
-_MAX_SIDE = 4096  # of an image before it is cropped: beyond the training size of any model
+# Format 2 is that of a classifier with a network; only wrappers need more.
+FORMAT_VERSION = 3
+FORMAT_OF_NETWORKS = 2
 
-# What is compared between a file and a network before any tensor is read.
-Kind = tuple[torch.dtype | None, tuple[int, ...]]
-Kinds = dict[str, Kind]
-_DTYPES = {
-    "F32": torch.float32,
-    "F64": torch.float64,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "BOOL": torch.bool,
+# Nothing in a file has the size of such a tree, so a short text could claim any.
+_MOST_OWN_LEAVES = 20_000
+
+# By name, because decisions are built on estimators.
+WRAPPERS = {
+    "CalibratedTreeClassifier": ".calibration",
+    "CandidateClassifier": ".candidates",
+    "ConformalTreeClassifier": "..decisions",
+    "HedgedClassifier": "..decisions",
+    "MinimumCostClassifier": "..decisions",
+    "NoveltyDetector": "..decisions",
+    "TreeEnsembleClassifier": ".ensembles",
 }
-
-# They speak of the machine that trained the model, not of the model.
-_LEFT_OUT = {"taxonomy", "checkpoint_dir", "memory", "hardware", "n_workers", "verbose"}
-# Files of earlier releases hold these two; they are not for a file to choose.
-_DROPPED = {"n_workers", "verbose"}
-_FITTED_VALUES = (
-    "annealing_",
-    "n_iter_",
-    "n_features_in_",
-    "best_epoch_",
-    "best_score_",
-    "history_",
-)
+# Members and the tree are described beside the parameters; the others speak of one machine or of
+# the fit, which a loaded model does not repeat.
+_NOT_PARAMETERS = {"estimator", "taxonomy", "cv", "n_jobs", "random_state"}
 
 
 def save_model(
@@ -67,8 +58,9 @@ def save_model(
 
     Parameters
     ----------
-    estimator : classifier of this package
-        Fitted.
+    estimator : classifier or wrapper of this package, Pipeline or search
+        Fitted. Steps of a pipeline become a part of the network, so they must be ones that it
+        can hold: ImageFeatureExtractor and StandardScaler.
     path : path
         The file; ``.safetensors`` is its customary ending.
     card : ModelCard, default=None
@@ -87,44 +79,15 @@ def save_model(
     >>> bool((same.predict_proba(X) == clf.predict_proba(X)).all())
     True
     """
-    name, network = type(estimator).__name__, estimator.network_
-    from .methods import MODEL_CLASSES  # late: they inherit what calls this function
-
-    if type(estimator) is not MODEL_CLASSES.get(name):
-        raise TypeError(
-            f"{name} is not a classifier of this package, so no file could bring it back. Save one "
-            f"of {', '.join(MODEL_CLASSES)}, or use joblib.dump."
-        )
-    names = getattr(estimator, "feature_names_in_", None)
-    # Parameters set after the fit do not belong to what was learnt.
-    as_fitted = estimator.get_params(deep=False) | estimator._fitted_with
-    if network.backbone is not None:
-        network.backbone.check_rebuildable()
-        as_fitted["backbone"] = network.backbone.name
-    parameters = {
-        name: _plain(value)
-        for name, value in as_fitted.items()
-        if name not in _LEFT_OUT and _is_plain(_plain(value))
-    }
+    model = merge(estimator)
+    is_wrapper = isinstance(model, TreeWrapper)
+    header, state = _describe(model)
     header = {
-        "format_version": FORMAT_VERSION,
-        "class": name,
-        "parameters": _encode(parameters),
-        "taxonomy": estimator.taxonomy_.to_json(),
-        "given_taxonomy": estimator.taxonomy is not None,
-        "fitted": {
-            name: getattr(estimator, name) for name in _FITTED_VALUES if hasattr(estimator, name)
-        },
-        "feature_names": None if names is None else names.tolist(),
-        "backbone": _describe_backbone(network.backbone),
+        "format_version": FORMAT_VERSION if is_wrapper else FORMAT_OF_NETWORKS,
+        **header,
         "versions": versions(),
     }
-    # Copies: two names of one tensor, as timm ties some, would not be written.
-    state = {
-        name: value.clone(memory_format=torch.contiguous_format)
-        for name, value in network.state_dict().items()
-    }
-    text = json.dumps(header, default=_plain_number)
+    text = json.dumps(header, default=plain_number)
     content = to_bytes(state, metadata={"skh2edl": text})
 
     def write(file: BinaryIO) -> None:
@@ -136,8 +99,8 @@ def save_model(
     write_atomically(Path(path), write)
 
 
-def load_model(path: str | os.PathLike[str]) -> Any:
-    """Read a classifier that :meth:`H2EDLClassifier.save` (or a baseline's) wrote.
+def load_model(path: str | os.PathLike[str], *, backbone: torch.nn.Module | None = None) -> Any:
+    """Read a classifier or wrapper that its method `save` wrote.
 
     Nothing in the file is executed, and everything in it is checked.
 
@@ -145,11 +108,15 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     ----------
     path : path
         The file.
+    backbone : nn.Module, default=None
+        The backbone of a model that was trained with a module, as it was given then; its weights
+        come from the file. Others need none.
 
     Returns
     -------
     estimator : classifier
-        Fitted; it predicts the same bits as the one that was saved.
+        Fitted; it predicts the same bits as the one that was saved. The estimator of a loaded
+        wrapper is frozen: its `fit` takes held-out data and calibrates anew.
 
     Examples
     --------
@@ -163,187 +130,124 @@ def load_model(path: str | os.PathLike[str]) -> Any:
         raise FileNotFoundError(f"There is no model file {place}.")
     try:
         with safe_open(os.fspath(path), framework="pt") as file:
-            # The library has checked that these kinds and shapes are as long as the file.
-            kinds = {name: _kind_in_file(file.get_slice(name)) for name in file.keys()}  # noqa: SIM118
             header = _read_header(file.metadata() or {}, place)
-            estimator, network = _rebuild(header, kinds, place)
-            _check_kinds(_kinds(network), kinds, place)
-            state = {name: file.get_tensor(name) for name in kinds}
+            return _restore(header, Tensors.of_file(file), place, backbone)
     except SafetensorError as error:
         raise ValueError(
             f"{place} is not a safetensors file or is damaged ({error}). Copy or save it again."
         ) from error
-    network.load_state_dict(state)
-    estimator.network_ = network.eval()
-    _check_numbers(network, place)
-    try:
-        estimator._unknown_leaf_probability()  # the priors must be those of this taxonomy
-    except ValueError as error:
-        raise ValueError(f"{place} cannot predict: {error}") from error
-    return estimator
 
 
-def _rebuild(header: dict[str, Any], kinds: Kinds, place: str) -> tuple[Any, Network]:
-    """Make the unfitted estimator and a network, no larger than the tensors in the file."""
-    dtype, shape = kinds.get(_READ_OUT, (None, ()))
-    if dtype not in (torch.float32, torch.float64) or len(shape) != 2 or 0 in shape:
-        raise ValueError(f"{place} holds no matrix {_READ_OUT}, so no classifier can be built.")
-    n_outputs, n_features = shape
-    try:
-        if header["format_version"] == 1:
-            header = _from_format_1(header)
-        estimator = _make_estimator(header["class"], header["parameters"])
-        estimator._fitted_with = fixed_parameters(estimator)
-        taxonomy = _make_taxonomy(header["taxonomy"], n_outputs)
-        estimator.taxonomy = taxonomy if header["given_taxonomy"] else None
-        estimator.taxonomy_ = taxonomy
-        estimator.classes_ = taxonomy.sorted_leaf_labels
-        _set_fitted(estimator, header, n_features)
-        everywhere = np.ones(taxonomy.n_nodes)
-        with torch.device("meta"):  # shapes without memory: the header may claim anything
-            head = estimator._make_head(taxonomy, n_features, everywhere)
-        in_head = {name: kind for name, kind in kinds.items() if name.startswith("head.")}
-        _check_kinds(_kinds(head.to(dtype), "head."), in_head, place)
-        backbone = _restore_backbone(header["backbone"], estimator.backbone, kinds, n_features)
-        network = Network(backbone, estimator._make_head(taxonomy, n_features, everywhere))
-    except Exception as error:  # torch and timm raise nearly anything for a wrong parameter
-        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__} "
-        raise ValueError(
-            f"The header of {place} is not that of a model of this package: {kind}"
-            f"{str(error)[:_MAX_MESSAGE]}"
-        ) from error
-    return estimator, network.double() if dtype == torch.float64 else network
-
-
-def _class_of(name: Any) -> Any:
-    from .methods import MODEL_CLASSES
-
-    if not isinstance(name, str) or name not in MODEL_CLASSES:
-        raise ValueError(
-            f"it names the class {shown(name)}, and this release knows {', '.join(MODEL_CLASSES)}."
+def _describe(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the header and the tensors of a classifier or wrapper."""
+    if not isinstance(model, TreeWrapper):
+        return describe_network(model)
+    name, members = type(model).__name__, model._inner()
+    if name not in WRAPPERS or type(model) is not _wrapper_class(name):
+        raise TypeError(
+            f"{name} is not a wrapper of this package, so no file could bring it back. Save one of "
+            f"{', '.join(WRAPPERS)}, or use joblib.dump."
         )
-    return MODEL_CLASSES[name]
-
-
-def _make_estimator(name: Any, parameters: Any) -> Any:
-    decoded = {key: value for key, value in _decode(parameters).items() if key not in _DROPPED}
-    # A file may not choose which other files are read or written.
-    if forbidden := sorted(_LEFT_OUT & decoded.keys()):
-        raise ValueError(f"it sets {', '.join(forbidden)}, which no saved model does.")
-    for key, kind in GROUPS.items():
-        if isinstance(decoded.get(key), dict):
-            decoded[key] = kind(**decoded[key][kind.__name__])
-    estimator = _class_of(name)(**decoded)
-    estimator._validate_params()
-    return estimator
-
-
-def _from_format_1(header: dict[str, Any]) -> dict[str, Any]:
-    """Return a header of the first format with today's parameters.
-
-    What trained the model is gone where today has nothing like it; what predicts is kept.
-    """
-    choices, old = _decode(header["head"]), _decode(header["parameters"])
-    if choices.get("read_out") == "nested":
-        raise ValueError(
-            "it shares weights between siblings (read_out='nested'), which this release does not. "
-            "Fit the model again."
-        )
-    names = inspect.signature(_class_of(header["class"])).parameters
-    new = {name: value for name, value in old.items() if name in names}
-    # None was the choice of a preset; it trained the model and predicts nothing.
-    defaults = {name: names[name].default for name, value in new.items() if value is None}
-    new |= {name: value for name, value in defaults.items() if value is not None}
-    new |= {name: value for name, value in choices.items() if name in names}
-    recipe = Recipe().get_params().keys() & old.keys()
-    if old.get("augmentation", "") is None:
-        old["augmentation"] = "none"
-    new["recipe"] = {"Recipe": {name: old[name] for name in recipe}}
-    if "base_rate_power" in new and old.get("prior") != "inverse_frequency":
-        new["base_rate_power"] = 0.0
-    for name in ("weights", "backbone", "validation_fraction"):
-        new[name] = old[name]
-    return header | {"parameters": _encode(new)}
-
-
-def _make_taxonomy(text: Any, n_outputs: int) -> Taxonomy:
-    record = read_json(text)
-    # Before a tree is built from it: a line of text can claim a million leaves.
-    n_leaves = len(record["names"]) - len({*record["parents"]} - {-1})
-    if n_leaves > n_outputs:
-        raise ValueError(
-            f"its taxonomy has {n_leaves} leaves, its linear layer {n_outputs} outputs."
-        )
-    return Taxonomy(**record)
-
-
-def _set_fitted(estimator: Any, header: dict[str, Any], n_features: int) -> None:
-    fitted, names = header["fitted"], header["feature_names"]
-    is_number = (float, int).__contains__
-    is_right = {
-        "annealing_": lambda value: is_number(type(value)) and 0 <= value <= 1,
-        "n_iter_": lambda value: type(value) is int,
-        "n_features_in_": lambda value: type(value) is int and value == n_features,
-        "best_epoch_": lambda value: type(value) is int,
-        "best_score_": lambda value: is_number(type(value)),
-        "history_": lambda value: (
-            isinstance(value, dict)
-            and all(isinstance(column, list) for column in value.values())
-            and all(is_number(type(item)) for column in value.values() for item in column)
-        ),
+    model._check_learned()
+    parameters = {
+        key: plain(value)
+        for key, value in model.get_params(deep=False).items()
+        if key not in _NOT_PARAMETERS
     }
-    if not isinstance(fitted, dict) or not fitted.keys() <= is_right.keys():
-        raise ValueError(f"its fitted values are {shown(fitted)}, not some of {list(is_right)}.")
-    if estimator.backbone is None and "n_features_in_" not in fitted:
-        raise ValueError("it does not say n_features_in_.")
-    for name, value in fitted.items():
-        if not is_right[name](value):
-            raise ValueError(f"its {name} is {shown(value)}.")
-        setattr(estimator, name, value)
-    if names is not None:
-        is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
-        if not is_list or len(names) != n_features:
-            raise ValueError(f"its feature names are {shown(names)}, not {n_features} strings.")
-        estimator.feature_names_in_ = np.asarray(names, dtype=object)
-
-
-def _kind_in_file(tensor: Any) -> Kind:
-    return _DTYPES.get(tensor.get_dtype()), tuple(tensor.get_shape())
-
-
-def _kinds(module: torch.nn.Module, prefix: str = "") -> Kinds:
-    state = module.state_dict()
-    return {f"{prefix}{name}": (value.dtype, tuple(value.shape)) for name, value in state.items()}
-
-
-def _check_kinds(wanted: Kinds, found: Kinds, place: str) -> None:
-    missing = sorted(wanted.keys() - found.keys())
-    extra = sorted(found.keys() - wanted.keys())
-    differing = [
-        f"{name} {found[name]} instead of {wanted[name]}"
-        for name in sorted(wanted.keys() & found.keys())
-        if wanted[name] != found[name]
-    ]
-    if missing or extra or differing:
+    for key, value in parameters.items():
+        if not is_plain(value):
+            raise TypeError(
+                f"The parameter {key} of {name} is a {type(value).__name__}, and a file holds "
+                "numbers, strings, lists and dicts. Give such a value (for costs, the array "
+                "cost_matrix_), or use joblib.dump."
+            )
+    learned = {key: getattr(model, key, None) for key in model._learned}
+    arrays = {key: value for key, value in learned.items() if isinstance(value, np.ndarray)}
+    described = [_describe(member) for member in members]
+    tree = model.taxonomy_
+    own_tree = any(member.taxonomy_ != tree for member in members)
+    if own_tree and tree.n_leaves > _MOST_OWN_LEAVES:
         raise ValueError(
-            f"The tensors of {place} do not fit its header: missing {missing[:5]}, "
-            f"unexpected {extra[:5]}, of another kind {differing[:5]}. Save the model again."
+            f"{name} has a taxonomy of {tree.n_leaves} leaves that is not its estimator's, and a "
+            f"file holds one of {_MOST_OWN_LEAVES}. Give the estimator itself the taxonomy."
         )
+    header = {
+        "class": name,
+        "parameters": encode(parameters),
+        "taxonomy": tree.to_json() if own_tree else None,
+        "learned": {key: encode(value) for key, value in learned.items() if key not in arrays},
+        "members": [header for header, _ in described],
+    }
+    state = {
+        f"learned.{key}": torch.from_numpy(np.array(value, order="C"))
+        for key, value in arrays.items()
+    }
+    for number, (_, tensors) in enumerate(described):
+        state |= {f"{number}.{key}": value for key, value in tensors.items()}
+    return header, state
 
 
-def _check_numbers(network: Network, place: str) -> None:
-    trained = {name for name, _ in network.head.named_parameters()}
-    positive = {f"head.{name}" for name in network.head.state_dict().keys() - trained}
-    positive.add("feature_scale")
-    for name, value in network.state_dict().items():
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise ValueError(f"{place} holds NaN or infinity in {name}, so it cannot predict.")
-        if name in positive and value.is_floating_point() and not bool((value > 0).all()):
-            raise ValueError(f"{place} holds zero or less in {name}, so it cannot predict.")
-    with torch.inference_mode():
-        log_leaves = network.head.leaf_log_probability(torch.zeros_like(network.feature_mean[None]))
-    if not bool(torch.isfinite(log_leaves).all()):
-        raise ValueError(f"{place} holds weights that predict NaN or infinity.")
+def _restore(header: Any, tensors: Tensors, place: str, module: torch.nn.Module | None) -> Any:
+    """Return the classifier or wrapper that a header describes."""
+    if not isinstance(header, dict) or "members" not in header:
+        return restore_network(header, tensors, place, module)
+    described = header["members"]
+    if not isinstance(described, list):
+        raise refused(ValueError(f"its members are {shown(described)}, not a list."), place)
+    known = {"learned", *map(str, range(len(described)))}
+    if unknown := sorted({name.partition(".")[0] for name in tensors.kinds} - known):
+        raise refused(ValueError(f"it has tensors of no member, {shown(unknown[:5])}."), place)
+    try:
+        members = [
+            _restore(member, tensors.under(f"{number}."), place, module)
+            for number, member in enumerate(described)
+        ]
+    except RecursionError as error:
+        raise refused(error, place) from error
+    try:
+        return _restore_wrapper(header, members, tensors.under("learned."))
+    except Exception as error:  # parameters and arrays may be of any kind
+        raise refused(error, place) from error
+
+
+def _restore_wrapper(header: dict[str, Any], members: list[Any], tensors: Tensors) -> Any:
+    """Return the wrapper of members that were checked."""
+    parameters = decode(header["parameters"])
+    if forbidden := sorted(_NOT_PARAMETERS & parameters.keys()):
+        raise ValueError(f"it sets {', '.join(forbidden)}, which no saved model does.")
+    wrapper = _wrapper_class(header["class"])(members[0], **parameters)
+    wrapper._set_inner(members)
+    text = header["taxonomy"]
+    if text is not None:
+        because = f"and that of a wrapper may have {_MOST_OWN_LEAVES}"
+        wrapper.taxonomy = make_taxonomy(text, _MOST_OWN_LEAVES, because)
+    wrapper._validate_params()
+    wrapper._take_over(members[0], wrapper.taxonomy)
+    tree = wrapper.taxonomy_
+    for member in members:
+        classes = member.classes_.tolist()
+        # Refuses classes that the tree does not name.
+        leaf_probabilities(np.full((1, len(classes)), 1 / len(classes)), tree, classes)
+    learned = header["learned"]
+    names = wrapper._learned.keys()
+    if learned.keys() | tensors.kinds.keys() != names or learned.keys() & tensors.kinds.keys():
+        raise ValueError(f"it says {sorted(learned)} was learnt, not {sorted(names)}.")
+    values = {name: decode(value) for name, value in learned.items()}
+    values |= {name: tensors.read(name).numpy() for name in tensors.kinds}
+    for name in names:  # in the order in which they are checked
+        if values[name] is not None:
+            setattr(wrapper, name, values[name])
+    wrapper._check_learned()
+    wrapper._derive()
+    return wrapper
+
+
+def _wrapper_class(name: Any) -> Any:
+    if not isinstance(name, str) or name not in WRAPPERS:
+        raise ValueError(
+            f"it names the wrapper {shown(name)}, and this release knows {', '.join(WRAPPERS)}."
+        )
+    return getattr(import_module(WRAPPERS[name], __package__), name)
 
 
 def _read_header(metadata: dict[str, str], place: str) -> dict[str, Any]:
@@ -368,61 +272,6 @@ def _read_header(metadata: dict[str, str], place: str) -> dict[str, Any]:
     return checked
 
 
-def _describe_backbone(backbone: Backbone | None) -> dict[str, Any] | None:
-    if backbone is None:
-        return None
-    config = {key: value for key, value in backbone.data_config.items() if _is_plain(value)}
-    return {"name": backbone.name, "data_config": _encode(config), "frozen": backbone.frozen}
-
-
-def _restore_backbone(
-    description: dict[str, Any] | None, parameter: str | None, kinds: Kinds, n_features: int
-) -> Backbone | None:
-    name = None if description is None else description["name"]
-    if name != parameter:
-        raise ValueError(f"it describes the backbone {shown(name)}, and sets {shown(parameter)}.")
-    if description is None or name is None:
-        return None
-    if ":" in name or "/" in name:
-        raise ValueError(f"it names the backbone {shown(name)}, which is none of timm's own.")
-    config = _decode(description["data_config"])
-    _check_data_config(config)
-    options = {"image_size": config["input_size"][1:], "mean": config["mean"], "std": config["std"]}
-    try:
-        with torch.device("meta"):  # a short name can stand for billions of weights
-            shapes: Any = create_backbone(name, None, **options)
-    except (NotImplementedError, RuntimeError):
-        shapes = None  # some models of early releases of timm cannot be built without memory
-    if shapes is not None:
-        wanted = _kinds(shapes, "backbone.")
-        found = {key: kind for key, kind in kinds.items() if key.startswith("backbone.")}
-        _check_kinds(wanted, found, f"a model with the backbone {name!r}")
-    backbone = create_backbone(name, None, n_features=n_features, **options)
-    backbone.data_config.update(config)
-    make_transform(backbone.data_config)
-    return backbone.freeze(bool(description["frozen"]))
-
-
-def _check_data_config(config: Any) -> None:
-    """Refuse what would make images of absurd size, or no numbers, out of any image."""
-    channels, *sides = config["input_size"]
-    statistics = [*config["mean"], *config["std"]]
-    crop = config.get("crop_pct", 1)
-    is_right = (
-        channels == 3
-        and len(sides) == 2
-        and all(type(side) is int and side > 0 for side in sides)
-        and len(config["mean"]) == len(config["std"]) == 3
-        and all(type(value) in (int, float) and math.isfinite(value) for value in statistics)
-        and min(config["std"]) > 0
-        and 0.1 <= crop <= 10
-        # An image is resized to this before the middle is cut out.
-        and max(sides) <= _MAX_SIDE * min(crop, 1)
-    )
-    if not is_right:
-        raise ValueError(f"its images are prepared in an impossible way, {shown(config)}.")
-
-
 def versions() -> dict[str, str]:
     """Return the releases that a file was made with."""
     import sklearn
@@ -436,50 +285,3 @@ def versions() -> dict[str, str]:
         "timm": timm.__version__,
         "scikit-learn": sklearn.__version__,
     }
-
-
-def _plain(value: Any) -> Any:
-    """Give arrays and paths the form that JSON holds."""
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, Recipe):
-        parameters = value.get_params().items()
-        plain = {name: _plain(item) for name, item in parameters if _is_plain(_plain(item))}
-        return {"Recipe": plain}
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _is_plain(value: Any) -> bool:
-    """Tell whether JSON can hold a value; a scorer, for example, is left to its default."""
-    if isinstance(value, (list, tuple)):
-        return all(_is_plain(item) for item in value)
-    if isinstance(value, dict):
-        return all(_is_plain(item) for pair in value.items() for item in pair)
-    return value is None or isinstance(value, (str, bool, int, float, np.number, np.bool_))
-
-
-def _encode(value: Any) -> Any:
-    """Mark what JSON would not give back as it was: tuples, and keys that are no strings."""
-    if isinstance(value, tuple):
-        return {"tuple": [_encode(item) for item in value]}
-    if isinstance(value, list):
-        return [_encode(item) for item in value]
-    if isinstance(value, dict):
-        return {"dict": [[_encode(key), _encode(item)] for key, item in value.items()]}
-    return value
-
-
-def _decode(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_decode(item) for item in value]
-    if isinstance(value, dict):
-        if value.keys() == {"tuple"}:
-            return tuple(_decode(item) for item in value["tuple"])
-        return {_decode(key): _decode(item) for key, item in value["dict"]}
-    return value
-
-
-def _plain_number(value: Any) -> Any:
-    if isinstance(value, (np.number, np.bool_)):
-        return value.item()
-    raise TypeError(f"{value!r} cannot be written to a model file.")

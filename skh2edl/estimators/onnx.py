@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -20,7 +21,9 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..training.network import Network
 from ..utils.files import write_atomically
 from ..utils.optional import import_optional
+from .merging import merge
 from .model_files import versions
+from .wrapping import TreeWrapper
 
 # A protocol buffer cannot be larger; the graph beside the weights is small.
 _MAX_BYTES = 2**31 - 2**24
@@ -37,7 +40,12 @@ def export_onnx(estimator: Any, path: str | os.PathLike[str]) -> None:
     - ``node_probability``, columns as the nodes of ``taxonomy_``;
     - from evidential classifiers ``vacuity`` and ``mass``, columns as in :class:`HyperOpinion`. A
       classifier with one opinion on all leaves has one vacuity, and masses of the leaves in tree
-      order, of its groups if it has any, and of the root.
+      order, of its groups if it has any, and of the root;
+    - from :class:`HedgedClassifier` the ``prediction``, a number of a node, with the thresholds of
+      the fit.
+
+    Calibration is a part of the model. A temperature calibrates probabilities and not opinions, so
+    a model with one gives no vacuity and mass.
 
     The metadata hold, as JSON: ``classes``, ``nodes``, ``focal_sets`` (the columns of mass),
     ``taxonomy`` (see :meth:`Taxonomy.from_json`), ``normalisation`` (timm's configuration of the
@@ -46,7 +54,8 @@ def export_onnx(estimator: Any, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     estimator : classifier of this package
-        Fitted.
+        Fitted; also in :class:`CalibratedTreeClassifier`, :class:`HedgedClassifier` with
+        ``rule="climb"``, or behind the steps of a pipeline that :func:`load_model` reads back.
     path : path
         The file; ``.onnx`` is its customary ending.
 
@@ -67,6 +76,7 @@ def export_onnx(estimator: Any, path: str | os.PathLike[str]) -> None:
     """
     for package in ("onnx", "onnxscript"):
         import_optional(package, extra="onnx")
+    estimator, parts = _unwrap(merge(estimator))
     network = copy.deepcopy(estimator.network_).float()
     n_bytes = sum(value.nbytes for value in network.state_dict().values())
     if n_bytes > _MAX_BYTES:
@@ -74,7 +84,7 @@ def export_onnx(estimator: Any, path: str | os.PathLike[str]) -> None:
             f"The network's weights take {n_bytes} bytes, and an ONNX file holds less than 2 GiB. "
             "Choose a smaller backbone, or use save."
         )
-    outputs = _Outputs(network, estimator.taxonomy_).eval()
+    outputs = _Outputs(network, estimator.taxonomy_, **parts).eval()
     backbone = network.backbone
     example = (
         torch.zeros(2, network.head.linear.in_features)
@@ -103,33 +113,86 @@ def export_onnx(estimator: Any, path: str | os.PathLike[str]) -> None:
     write_atomically(Path(path), lambda file: file.write(content))
 
 
+def _unwrap(model: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the classifier with the network, and what the wrappers around it do."""
+    parts: dict[str, Any] = {}
+    outermost = model
+    while isinstance(model, TreeWrapper):
+        own, inner = model._export_parts(), model._inner()[0]
+        if inner.taxonomy_ != model.taxonomy_:
+            raise TypeError(
+                f"{type(model).__name__} has another taxonomy than its estimator, which an ONNX "
+                "model cannot translate. Give the estimator itself the taxonomy."
+            )
+        if model is not outermost:  # a hedge inside passes probabilities on
+            own = {name: own[name] for name in own.keys() - {"nodes", "thresholds"}}
+        for name in own:
+            # Two temperatures, or two factors of the evidence, act as their product.
+            parts[name] = own[name] * parts.get(name, 1)
+        model = inner
+    return model, parts
+
+
 class _Outputs(nn.Module):
     """The network with everything that a prediction can say."""
 
     leaf_order: Tensor
+    nodes: Tensor
+    thresholds: Tensor
 
-    def __init__(self, network: Network, taxonomy: Taxonomy) -> None:
+    def __init__(
+        self,
+        network: Network,
+        taxonomy: Taxonomy,
+        *,
+        temperature: float | None = None,
+        evidence_scale: npt.NDArray[np.float64] | None = None,
+        nodes: npt.NDArray[np.int64] | None = None,
+        thresholds: npt.NDArray[np.float64] | None = None,
+    ) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.temperature = network, temperature
         is_evidential = isinstance(network.head, (OpinionTreeHead, FlatOpinionHead, HENNHead))
+        self.has_opinions = is_evidential and temperature is None
+        self.is_hedged = nodes is not None
         self.names = ["class_probability", "node_probability"]
-        self.names += ["vacuity", "mass"] if is_evidential else []
+        self.names += ["vacuity", "mass"] if self.has_opinions else []
+        self.names += ["prediction"] if self.is_hedged else []
         self.register_buffer("leaf_order", torch.from_numpy(np.array(taxonomy.leaf_order)))
+        if nodes is not None and thresholds is not None:
+            self.register_buffer("nodes", torch.from_numpy(nodes))
+            self.register_buffer("thresholds", torch.from_numpy(thresholds).float())
+        if evidence_scale is not None:
+            # The head multiplies the evidence of every decision by this, 0 or 1 so far.
+            supervised: Any = network.head.is_supervised
+            supervised *= torch.from_numpy(evidence_scale).float()
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        head = self.network.head
+        head: Any = self.network.head
         features = self.network.features(inputs)
         log_leaves = head.leaf_log_probability(features)
+        if self.temperature is not None:
+            log_leaves = (log_leaves / self.temperature).log_softmax(dim=1)
         decisions = head.segments.log_sum_below(log_leaves).exp()
         tree = head.segments.taxonomy
         nodes = at_nodes(decisions, tree, np.arange(tree.n_nodes), 1.0)
-        probabilities = log_leaves.exp()[:, self.leaf_order], nodes
-        if isinstance(head, OpinionTreeHead):
-            return *probabilities, *_tree_opinion(head, features)
-        if isinstance(head, (FlatOpinionHead, HENNHead)):
+        outputs = [log_leaves.exp()[:, self.leaf_order], nodes]
+        if self.has_opinions and isinstance(head, OpinionTreeHead):
+            outputs += _tree_opinion(head, features)
+        elif self.has_opinions:
             masses = head.masses(features)
-            return *probabilities, masses[:, -1:], masses
-        return probabilities
+            outputs += [masses[:, -1:], masses]
+        if self.is_hedged:
+            outputs.append(self._hedge(*outputs[:2]))
+        return tuple(outputs)
+
+    def _hedge(self, classes: Tensor, nodes: Tensor) -> Tensor:
+        """Return the deepest node on the path to the likeliest leaf that thresholds allow."""
+        leaf = self.leaf_order[classes.argmax(dim=1)]
+        path = self.nodes[leaf]
+        missed = nodes.gather(1, path) < self.thresholds[leaf]
+        reached = (missed.long().cumsum(dim=1) == 0).sum(dim=1) - 1
+        return path.gather(1, reached[:, None])[:, 0]
 
 
 def _tree_opinion(head: OpinionTreeHead, features: Tensor) -> tuple[Tensor, Tensor]:

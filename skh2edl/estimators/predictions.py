@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -126,3 +127,29 @@ class TreeAnswers:
         return level_accuracy(
             labels, self.predict(X), self.taxonomy_, "leaf", sample_weight=sample_weight
         )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one ``.safetensors`` file; see :func:`load_model`.
+
+        Parameters
+        ----------
+        path : path
+            The file; an existing one is replaced only when the new one is complete.
+        """
+        from .model_files import save_model  # late: it knows the classes that inherit this
+
+        check_is_fitted(self, "classes_")
+        save_model(self, path)
+
+    def export_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model as an ONNX model; see :mod:`skh2edl.estimators.onnx`.
+
+        Parameters
+        ----------
+        path : path
+            The file; an existing one is replaced only when the new one is complete.
+        """
+        from .onnx import export_onnx  # late, as above
+
+        check_is_fitted(self, "classes_")
+        export_onnx(self, path)

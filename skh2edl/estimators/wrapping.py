@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,13 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.utils import get_tags
+from sklearn.utils import get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.validation import has_fit_parameter
 
 from ..metrics.inputs import leaf_probabilities
 from ..opinions.hyper_opinion import HyperOpinion
+from ..taxonomy.names import shown
 from ..taxonomy.taxonomy import Taxonomy
 from ..utils.sklearn_tools import safe_indexing
 from .predictions import TreeAnswers
@@ -111,8 +112,10 @@ def find_taxonomy(fitted: Any, given: Taxonomy | None = None) -> Taxonomy:
     return resolve_taxonomy(None, np.asarray(fitted.classes_))
 
 
-def leaf_log_probability(fitted: Any, X: Any, taxonomy: Taxonomy) -> npt.NDArray[np.float64]:
-    """Return log P of each leaf in tree order, finite.
+def leaf_log_probability(
+    fitted: Any, X: Any, taxonomy: Taxonomy, least: float = _LEAST
+) -> npt.NDArray[np.float64]:
+    """Return log P of each leaf in tree order, finite unless `least` is 0.
 
     Parameters
     ----------
@@ -123,6 +126,8 @@ def leaf_log_probability(fitted: Any, X: Any, taxonomy: Taxonomy) -> npt.NDArray
     taxonomy : Taxonomy
         The tree. A leaf that the classifier does not know has the least probability; that of an
         ancestor among its classes goes to the leaves below in equal parts.
+    least : float, default=1e-12
+        Added to the probabilities of a classifier without a tree.
     """
     classes, (inside, before) = np.asarray(fitted.classes_), look_inside(fitted)
     if hasattr(inside, "taxonomy_") and np.array_equal(classes, taxonomy.sorted_leaf_labels):
@@ -138,7 +143,8 @@ def leaf_log_probability(fitted: Any, X: Any, taxonomy: Taxonomy) -> npt.NDArray
         log_leaves[:, taxonomy.leaf_order] = known
         return np.maximum(log_leaves, np.log(np.finfo(np.float64).tiny))
     proba = leaf_probabilities(fitted.predict_proba(X), taxonomy, classes.tolist())
-    return np.asarray(np.log(proba + _LEAST))
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(proba + least))
 
 
 def opinion_method(estimator: Any) -> Callable[[Any], HyperOpinion] | None:
@@ -267,6 +273,13 @@ def fit_on(estimator: Any, X: Any, y: Any, arguments: Mapping[str, Any], rows: A
     return clone(estimator).fit(X, y, **arguments)
 
 
+def hand_on_features(fitted: Any, wrapper: Any) -> None:
+    """Give a wrapper the number and the names of the features that its estimator reads."""
+    for name in ("n_features_in_", "feature_names_in_"):
+        if hasattr(fitted, name):
+            setattr(wrapper, name, getattr(fitted, name))
+
+
 def has_opinions(estimator: Any) -> bool:
     """Tell whether an estimator, fitted or not, is evidential on a tree."""
     return opinion_method(estimator) is not None
@@ -276,14 +289,76 @@ class TreeWrapper(MetaEstimatorMixin, TreeAnswers, ClassifierMixin, BaseEstimato
     """Base of the estimators around a classifier: they read what it reads."""
 
     estimator: Any
+    estimator_: Any
+    taxonomy: Taxonomy | None
+    # Attributes that a model file holds beside parameters and members -> a function of the
+    # wrapper and the value that tells whether the value can be right. None: not set.
+    _learned: ClassVar[Mapping[str, Callable[[Any, Any], bool]]] = {}
+
+    def _inner(self) -> list[Any]:
+        """Return the fitted estimators inside."""
+        return [self.estimator_]
+
+    def _set_inner(self, members: list[Any]) -> None:
+        """Take fitted estimators as those inside; a further fit keeps them as they are."""
+        (self.estimator_,) = members
+        self.estimator = FrozenEstimator(self.estimator_)
+
+    def _check_learned(self) -> None:
+        """Raise ValueError where parameters, taxonomy and what was learnt do not fit."""
+        for name, is_right in self._learned.items():
+            value = getattr(self, name, None)
+            if not is_right(self, value):
+                raise ValueError(
+                    f"{type(self).__name__} cannot have {name} {shown(value)} with its parameters. "
+                    "Fit it again."
+                )
+
+    def _derive(self) -> None:
+        """Set the attributes that follow from parameters, taxonomy and what was learnt."""
+
+    def _export_parts(self) -> dict[str, Any]:
+        """Return what an ONNX model does beside the network; see :mod:`.onnx`."""
+        raise TypeError(
+            f"{type(self).__name__} cannot be written as an ONNX model. Export its estimator_ and "
+            "apply the rule to the probabilities, or use save."
+        )
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
+        """Fit the estimator unless it is frozen.
+
+        Parameters
+        ----------
+        X : what the estimator reads
+            Training samples.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Sample weights.
+        groups : array-like of shape (n_samples,), default=None
+            Passed to the estimator's own fit if that takes groups.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)
+        arguments = fit_arguments(self, sample_weight, groups)
+        self.estimator_ = fit_on(self.estimator, X, y, arguments)
+        self._take_over(self.estimator_, self.taxonomy)
+        self._derive()
+        self._learn()
+        return self
+
+    def _learn(self) -> None:
+        """Set what this wrapper knows beside its estimator."""
 
     def _take_over(self, fitted: Any, taxonomy: Taxonomy | None) -> None:
         """Set the attributes that a fitted estimator decides."""
         self.taxonomy_ = find_taxonomy(fitted, taxonomy)
         self.classes_ = self.taxonomy_.sorted_leaf_labels
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(fitted, name):
-                setattr(self, name, getattr(fitted, name))
+        hand_on_features(fitted, self)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return how metadata reach the estimator, as scikit-learn's meta-estimators do.

@@ -1,7 +1,8 @@
 """timm's transforms for evaluation and training, up to the uint8 pixels."""
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,30 @@ AUGMENTATIONS: dict[str, dict[str, Any]] = {
 }
 
 
+Augmentation = str | Mapping[str, Any] | Callable[[Image.Image], Any]
+
+
+class _OwnAugmentation:
+    """A user's function of an image, and then the steps for evaluation."""
+
+    def __init__(self, function: Callable[[Image.Image], Any], then: Callable[..., Any]) -> None:
+        self.function = function
+        self.then = then
+
+    def __call__(self, image: Image.Image) -> Any:
+        changed = self.function(image)
+        if isinstance(changed, np.ndarray):
+            changed = Image.fromarray(changed)
+        if not isinstance(changed, Image.Image):
+            raise TypeError(
+                "augmentation must return a PIL image or a uint8 array (H, W, 3), got "
+                f"{type(changed).__name__}. Leave normalisation and tensors to the classifier."
+            )
+        return self.then(changed.convert("RGB"))
+
+
 def make_transform(
-    data_config: Mapping[str, Any], augmentation: str | Mapping[str, Any] | None = None
+    data_config: Mapping[str, Any], augmentation: Augmentation | None = None
 ) -> ImageTransform:
     """Make timm's transform for evaluation or training, up to the uint8 pixels.
 
@@ -52,11 +75,13 @@ def make_transform(
     ----------
     data_config : mapping
         What `timm.data.resolve_model_data_config` gives (`Backbone.data_config`).
-    augmentation : str, mapping or None, default=None
+    augmentation : str, mapping, callable or None, default=None
         None or "none": the transform for evaluation. "timm": a random resized crop and a
         horizontal flip. "randaugment", "trivialaugment", "augmix", or a string of timm's
         `auto_augment` such as "rand-m9-mstd0.5": that as well. A mapping is given to
-        `timm.data.create_transform`, for example ``{"scale": (0.5, 1.0), "vflip": 0.5}``.
+        `timm.data.create_transform`, for example ``{"scale": (0.5, 1.0), "vflip": 0.5}``. A
+        function takes an RGB image of PIL and returns one, or a uint8 array; the transform for
+        evaluation follows.
 
     Returns
     -------
@@ -70,6 +95,11 @@ def make_transform(
     """
     from timm.data.transforms_factory import create_transform
 
+    if callable(augmentation):
+        evaluation = make_transform(data_config)
+        own = _OwnAugmentation(augmentation, evaluation.steps)
+        # It may crop, so files are decoded in full.
+        return ImageTransform(own, evaluation.size, sys.maxsize, random=True)
     config = {key: data_config[key] for key in _TIMM_KEYS if key in data_config}
     height, width = config["input_size"][-2:]
     if augmentation is None or augmentation == "none":

@@ -44,8 +44,8 @@ class ImageBackbone(nn.Module):
 
     Notes
     -----
-    A file cannot rebuild a module without its code, so `save` refuses; use ``joblib.dump``, or
-    `export_onnx` for a file that needs no code.
+    A file holds the weights of a module and not its code, so load it with the module:
+    ``load_model(path, backbone=module)``. A file of `export_onnx` needs no code.
 
     Examples
     --------

@@ -93,14 +93,13 @@ class Backbone(nn.Module):
             self.model.eval()
         return self
 
+    @property
+    def is_module(self) -> bool:
+        """Whether this is a module of the user's, which no name rebuilds."""
+        return isinstance(self.model, ImageBackbone)
+
     def check_rebuildable(self) -> None:
         """Refuse to be described by a name that builds no such model."""
-        if isinstance(self.model, ImageBackbone):
-            raise TypeError(
-                f"The backbone is a module of its own ({type(self.model.model).__name__}), and a "
-                "file cannot rebuild it without its code. Use joblib.dump, which needs the code "
-                "when the model is loaded, or export_onnx, which needs none."
-            )
         if self.name.startswith(_SOURCES):
             raise TypeError(
                 f"The backbone {self.name!r} has arguments that timm's name for its architecture "

@@ -35,9 +35,10 @@ class Recipe(BaseEstimator):
         Largest norm of the gradient; None does not clip.
     ema_decay : float, default=None
         Decay of the running mean of the weights, which is then the model; None keeps none.
-    augmentation : str or mapping, default="timm"
+    augmentation : str, mapping or callable, default="timm"
         Of training images: "none", "timm" (random crop and flip), "randaugment", any
-        ``auto_augment`` string of timm, or options of ``timm.data.create_transform``.
+        ``auto_augment`` string of timm, options of ``timm.data.create_transform``, or a function
+        that takes an RGB image of PIL and returns one.
     selection : str or callable, default="balanced_accuracy"
         Score that chooses the epoch to keep, on the leaves of the validation samples: "accuracy",
         "balanced_accuracy", "neg_log_loss", "neg_brier_score", "neg_ece", another name of
@@ -61,7 +62,7 @@ class Recipe(BaseEstimator):
         "layer_decay": [Interval(Real, 0, 1, closed="right"), None],
         "clip_norm": [Interval(Real, 0, None, closed="neither"), None],
         "ema_decay": [Interval(Real, 0, 1, closed="neither"), None],
-        "augmentation": [str, dict],
+        "augmentation": [str, dict, callable],
         "selection": [str, callable],
         "patience": [Interval(Integral, 1, None, closed="left"), None],
     }
@@ -76,7 +77,7 @@ class Recipe(BaseEstimator):
         layer_decay: float | None = None,
         clip_norm: float | None = 1.0,
         ema_decay: float | None = None,
-        augmentation: str | Mapping[str, Any] = "timm",
+        augmentation: str | Mapping[str, Any] | Callable[..., Any] = "timm",
         selection: str | Callable[..., float] = "balanced_accuracy",
         patience: int | None = None,
     ) -> None:

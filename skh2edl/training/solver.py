@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -63,6 +64,7 @@ def minimize_head(
     tol: float,
     ramp: bool = True,
     verbose: int = 0,
+    on_iteration: Callable[[Network, dict[str, float]], bool] | None = None,
 ) -> list[float]:
     """Minimise the sum of weighted losses plus ``l2 d / 2`` times the squared weights with L-BFGS.
 
@@ -91,6 +93,8 @@ def minimize_head(
         Whether the KL weight rises; a head that was fitted before needs no ramp.
     verbose : int, default=0
         Whether to show progress.
+    on_iteration : callable, default=None
+        Called after each iteration with the network and its record; True stops.
 
     Returns
     -------
@@ -112,12 +116,18 @@ def minimize_head(
             values.append(float(intermediate_result.fun))
             bar.update()
             bar.set_postfix(objective=f"{values[-1]:.5g}")
+            if on_iteration is not None:
+                objective.set(intermediate_result.x)  # what was tried last need not be the step
+                record = {"iteration": len(values) - 1, "objective": values[-1]}
+                objective.stopped = on_iteration(network, record)
+            if objective.stopped:
+                raise StopIteration
 
         *first, last = _stages(head) if ramp else (1.0,)
         for progress in first:
             objective.solve(progress, min(_RAMP_ITERATIONS, max_iter - len(values)), tol, note)
         converged = objective.solve(last, max_iter - len(values), tol, note)
-    if not converged:
+    if not converged and not objective.stopped:
         warnings.warn(
             f"The head did not converge in {max_iter} iterations. Raise max_iter, tol or l2.",
             ConvergenceWarning,
@@ -152,10 +162,11 @@ class _Objective:
             for start, part in zip(range(0, len(inputs), size), fraction.split(size), strict=True)
         ]
         self.trained = [item for item in head.parameters() if item.requires_grad]
+        self.stopped = False
 
     def solve(self, progress: float, max_iter: int, tol: float, callback: Any) -> bool:
         """Minimise at one fraction of the training; tell whether it converged."""
-        if max_iter <= 0:
+        if max_iter <= 0 or self.stopped:
             return False
         start = torch.cat([item.detach().flatten() for item in self.trained])
         result = minimize(
@@ -173,12 +184,13 @@ class _Objective:
                 "The objective became NaN or infinite. Check the features for huge values, or "
                 "raise l2."
             )
-        self._set(result.x)
+        self.set(result.x)
         self.head.zero_grad()  # a fitted model holds no gradient
         # 1 is the limit of iterations; a line search that finds no lower value ends at rounding.
         return bool(result.status != 1)
 
-    def _set(self, values: npt.NDArray[np.float64]) -> None:
+    def set(self, values: npt.NDArray[np.float64]) -> None:
+        """Give the head these parameters."""
         parts = torch.from_numpy(values).split([item.numel() for item in self.trained])
         with torch.no_grad():
             for item, part in zip(self.trained, parts, strict=True):
@@ -187,7 +199,7 @@ class _Objective:
     def _value_and_gradient(
         self, values: npt.NDArray[np.float64], progress: float
     ) -> tuple[float, npt.NDArray[np.float64]]:
-        self._set(values)
+        self.set(values)
         self.head.zero_grad()
         total = 0.0
         for inputs, targets, fraction in self.parts:

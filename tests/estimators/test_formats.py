@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from skh2edl import load_model
 from skh2edl.estimators.methods import MODEL_CLASSES
-from skh2edl.estimators.model_files import FORMAT_VERSION
+from skh2edl.estimators.model_files import FORMAT_OF_NETWORKS, FORMAT_VERSION, WRAPPERS
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
 PICKLES = MODELS / "pickles"
@@ -23,8 +23,9 @@ NESTED = MODELS / "format_1" / "H2EDLClassifier.safetensors"
 def test_every_format_and_every_class_has_a_file():
     folders = {path.parent.name for path in FILES}
     assert folders == {f"format_{number}" for number in range(1, FORMAT_VERSION + 1)}
-    newest = {path.stem for path in FILES if path.parent.name == f"format_{FORMAT_VERSION}"}
-    assert newest == set(MODEL_CLASSES)
+    for number, classes in ((FORMAT_OF_NETWORKS, MODEL_CLASSES), (FORMAT_VERSION, WRAPPERS)):
+        written = {path.stem for path in FILES if path.parent.name == f"format_{number}"}
+        assert written == set(classes)
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,16 @@ import numpy as np
 import onnxruntime
 import pytest
 from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 
 from skh2edl import (
+    CalibratedTreeClassifier,
+    ConformalTreeClassifier,
     DAEDLClassifier,
     FEDLClassifier,
     FlatEDLClassifier,
     H2EDLClassifier,
+    HedgedClassifier,
     HENNClassifier,
     HierCEClassifier,
     Taxonomy,
@@ -212,3 +216,74 @@ def test_without_the_package_the_error_names_the_extra(tmp_path, monkeypatch, op
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(ImportError, match=r"pip install 'skh2edl\[onnx\]'"):
         opinions[0].export_onnx(tmp_path / "model.onnx")
+
+
+# Wrappers ----------------------------------------------------------------------------------------
+
+
+def calibrated(kind=H2EDLClassifier, **parameters):
+    """Return a calibrated classifier, and labels that depend on the features."""
+    X, noise = features(200, np.float64), features(201, np.float64)[1:]
+    labels = np.array([*TREE.leaves], dtype=object)[(2 * X + noise).argmax(axis=1)]
+    inner = kind(TREE, backbone=None).fit(X, labels)
+    return CalibratedTreeClassifier(FrozenEstimator(inner), **parameters).fit(X, labels), labels
+
+
+@pytest.mark.parametrize("per_depth", [False, True])
+def test_calibrated_evidence_is_a_part_of_the_model(tmp_path, per_depth):
+    model, _ = calibrated(per_depth=per_depth)
+    X = features(5)
+    outputs = run(session_of(model, tmp_path), X)
+    opinion = model.predict_hyper_opinion(X.astype(np.float64))
+    probability = model.predict_proba(X.astype(np.float64))
+    np.testing.assert_allclose(outputs["class_probability"], probability, **TOLERANCE)
+    np.testing.assert_allclose(outputs["vacuity"], opinion.vacuity, **TOLERANCE)
+    np.testing.assert_allclose(outputs["mass"], opinion.mass, **TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", [H2EDLClassifier, HierCEClassifier])
+def test_a_temperature_is_a_part_of_the_model_and_leaves_no_opinion(tmp_path, kind):
+    model, _ = calibrated(kind=kind, method="temperature")
+    X = features(5)
+    outputs = run(session_of(model, tmp_path), X)
+    probability = model.predict_proba(X.astype(np.float64))
+    np.testing.assert_allclose(outputs["class_probability"], probability, **TOLERANCE)
+    assert outputs.keys() == {"class_probability", "node_probability"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"target_accuracy": 0.9},
+        {"target_accuracy": {1: 0.95, 2: 0.9, 4: 0.6}},
+        {"target_accuracy": 0.8, "subtrees": ["cat", "dog"], "small_subtrees": "pool"},
+    ],
+)
+def test_a_hedge_predicts_the_same_nodes(tmp_path, options):
+    inner, labels = calibrated()
+    X = features(200, np.float64)
+    hedge = HedgedClassifier(FrozenEstimator(inner), **options).fit(X, labels)
+    session = session_of(hedge, tmp_path)
+    outputs = run(session, X.astype(np.float32))
+    names = json.loads(session.get_modelmeta().custom_metadata_map["nodes"])
+    expected = TREE.resolve(list(hedge.predict_frame(X)["node"]))
+    assert outputs["prediction"].tolist() == expected.tolist()
+    assert names[expected[0]] == TREE.labels(expected)[0]
+    assert np.unique(expected).size > 2
+
+
+def test_what_onnx_cannot_say_is_refused_with_the_way_out(tmp_path):
+    inner, labels = calibrated()
+    X, frozen = features(200, np.float64), FrozenEstimator(inner)
+    darts = HedgedClassifier(frozen, 0.5, rule="darts").fit(X, labels)
+    with pytest.raises(TypeError, match=r"rule='darts' cannot be written .* Use rule='climb'"):
+        darts.export_onnx(tmp_path / "model.onnx")
+    sets = ConformalTreeClassifier(frozen, 0.5).fit(X, labels)
+    with pytest.raises(TypeError, match=r"ConformalTreeClassifier cannot be .* or use save"):
+        sets.export_onnx(tmp_path / "model.onnx")
+    flat = HierCEClassifier(backbone=None).fit(X[:, :3], TREE.resolve(labels))
+    tree = Taxonomy.from_nested({"all": np.unique(TREE.resolve(labels)).tolist()})
+    other = CalibratedTreeClassifier(FrozenEstimator(flat), taxonomy=tree)
+    with pytest.raises(TypeError, match=r"another taxonomy than its estimator.*Give the estim"):
+        other.fit(X[:, :3], TREE.resolve(labels)).export_onnx(tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())

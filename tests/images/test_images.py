@@ -483,3 +483,28 @@ def test_threads_that_decode_leave_the_warning_filters_as_they_were():
     for thread in threads:
         thread.join()
     assert list(warnings.filters) == before
+
+
+# --------------------------------------------------------------------------- own augmentations
+
+
+@pytest.mark.parametrize("as_array", [False, True])
+def test_a_function_augments_and_the_crop_for_evaluation_follows(as_array):
+    def flip(image):
+        return np.asarray(ImageOps.mirror(image)) if as_array else ImageOps.mirror(image)
+
+    transform = make_transform(CONFIG, flip)
+    expected = make_transform(CONFIG)(ImageOps.mirror(photo()))
+    assert np.array_equal(transform(photo()), expected)
+    assert not np.array_equal(transform(photo()), make_transform(CONFIG)(photo()))
+    assert transform.random
+
+
+def test_a_function_that_returns_no_image_is_told_so():
+    with pytest.raises(TypeError, match=r"must return a PIL image .* got Tensor\. Leave normali"):
+        make_transform(CONFIG, lambda image: torch.zeros(3, 32, 32))(photo())
+
+
+def test_mixup_is_no_augmentation_of_single_images():
+    with pytest.raises(ValueError, match=r"options \['mixup'\], which timm"):
+        make_transform(CONFIG, {"mixup": 0.2})

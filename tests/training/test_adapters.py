@@ -105,7 +105,10 @@ def real_transformers():
 
 def real_open_clip():
     open_clip = pytest.importorskip("open_clip")
-    return ImageBackbone.from_open_clip(open_clip.create_model("RN50", pretrained=None))
+    vision = {"image_size": 32, "patch_size": 16, "width": 32, "layers": 1, "head_width": 16}
+    text = {"context_length": 8, "vocab_size": 16, "width": 16, "heads": 2, "layers": 1}
+    torch.manual_seed(0)
+    return ImageBackbone.from_open_clip(open_clip.CLIP(16, vision, text))
 
 
 BACKBONES = {
@@ -132,7 +135,7 @@ def classifier(backbone, **parameters):
 
 @pytest.mark.parametrize("name", BACKBONES)
 @pytest.mark.parametrize("finetune", ["full", "head"])
-def test_a_module_is_fitted_exported_and_dumped_and_its_file_refused(name, finetune, tmp_path):
+def test_a_module_is_fitted_saved_loaded_exported_and_dumped(name, finetune, tmp_path):
     module = BACKBONES[name]()
     before = {key: value.clone() for key, value in module.state_dict().items()}
     clf = clone(classifier(module, finetune=finetune)).fit(IMAGES, LABELS)
@@ -143,9 +146,15 @@ def test_a_module_is_fitted_exported_and_dumped_and_its_file_refused(name, finet
     # The user's own module is as it was.
     assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
 
-    with pytest.raises(TypeError, match=r"module of its own .* Use joblib\.dump, .* or export_onn"):
-        clf.save(tmp_path / "model.safetensors")
-    assert not list(tmp_path.iterdir())
+    path = tmp_path / "model.safetensors"
+    clf.save(path)
+    with pytest.raises(ValueError, match=r"holds the weights and not the code.*backbone=module"):
+        load_model(path)
+    with pytest.raises(ValueError, match=r"and the one given is 'Linear.*differ|cannot take im"):
+        load_model(path, backbone=nn.Linear(3, 3))
+    loaded = load_model(path, backbone=module)
+    assert np.array_equal(loaded.predict_proba(IMAGES), clf.predict_proba(IMAGES))
+    assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
     again = pickle.loads(pickle.dumps(clf))
     assert np.array_equal(again.predict_proba(IMAGES), clf.predict_proba(IMAGES))
 
