@@ -53,7 +53,9 @@ LabelsOption = Annotated[
 SplitColumnOption = Annotated[
     str | None, option("Column with train, val or test.", shown="split, if there is one")
 ]
-WorkersOption = Annotated[int | None, option("Processes that read images.", shown="chosen")]
+WorkersOption = Annotated[
+    int | None, option("Processes that read images.", "--workers", "--n-workers", shown="chosen")
+]
 QuietOption = Annotated[bool, option("Print results only, no remarks.", "--quiet", "-q")]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -149,6 +150,9 @@ def fit(
     named = str(content.pop("method", "h2edl"))
     if data is not None and not list_parameters:
         remarks.print(f"Fitting on {data}.")  # before what takes seconds to import
+    if not remarks.is_terminal:
+        # A log gets a line every half minute, of what takes longer than that.
+        os.environ |= {"TQDM_DELAY": "30", "TQDM_MININTERVAL": "30"}
     kind = parameters.estimator_class(method or named)
     if list_parameters:
         _print_parameters(results, kind)
@@ -179,9 +183,7 @@ def fit(
     remarks.print(_plan(everything, parts))
     hashes = hashes_to_keep(parts.train)
     _warn(parts, hashes)
-    estimator.set_params(
-        taxonomy=everything.taxonomy, verbose=int(remarks.is_terminal and not quiet)
-    )
+    estimator.set_params(taxonomy=everything.taxonomy, verbose=int(not quiet))
     card = _first_card(parts, hashes)
     try:
         card = _fit(estimator, parts, cv, card, out, remarks)
