@@ -76,6 +76,8 @@ def calibrate(
 
       skh2edl calibrate skin.safetensors held_out.csv --group-column patient
     """
+    import numpy as np
+
     from ..estimators.model_card import read_card, write_card
     from ..estimators.model_files import load_model, save_model
 
@@ -98,7 +100,10 @@ def calibrate(
             "ones."
         )
     if keep_probabilities:
-        write_card(model, calibrated(estimator, held, card, remarks))
+        # They may have calibrated the probabilities before.
+        again = np.isin(content_hashes_of(held), card.calibrated_on).any()
+        guarantee = "approximate" if again else "exact"
+        write_card(model, calibrated(estimator, held, card, remarks, guarantee))
     else:
         save_model(estimator, model, card=calibrated_both(estimator, held, card, remarks))
     card = read_card(model)
@@ -107,15 +112,7 @@ def calibrate(
 
 
 def group_of_fit(path: Path, card: ModelCard) -> str | None:
-    """Return the column of subjects that the fit had, if the data have it too.
-
-    Parameters
-    ----------
-    path : path
-        The data.
-    card : ModelCard
-        The card of the model.
-    """
+    """Return the column of subjects that the fit had, if the data have it too."""
     name = card.notes.get("column group")
     return name if name and not path.is_dir() and name in table_header(path) else None
 
@@ -160,17 +157,7 @@ def model_columns(
     split: str | None,
     group: str | None = None,
 ) -> Columns:
-    """Return the columns to read for a model: the given ones, else those of its fit.
-
-    Parameters
-    ----------
-    estimator : classifier
-        The model.
-    card : ModelCard
-        Its card.
-    image, labels, split, group : str or None
-        The options of the command.
-    """
+    """Return the columns to read for a model: the given ones, else those of its fit."""
     features = getattr(estimator, "feature_names_in_", ()) if estimator.backbone is None else ()
     # Names, not patterns: brackets in them mean themselves.
     escaped = tuple(str(name).replace("[", "[[]") for name in features)
@@ -179,13 +166,7 @@ def model_columns(
 
 
 def content_hashes_of(data: Data) -> Any:
-    """Return the hash of each sample's content.
-
-    Parameters
-    ----------
-    data : Data
-        The samples.
-    """
+    """Return the hash of each sample's content."""
     from ..images import image_source
     from ..report import content_hashes
 
@@ -194,28 +175,14 @@ def content_hashes_of(data: Data) -> Any:
 
 
 def hashes_to_keep(data: Data) -> Any:
-    """Return the hashes that go into a model file; none for very large data.
-
-    Parameters
-    ----------
-    data : Data
-        The samples.
-    """
+    """Return the hashes that go into a model file; none for very large data."""
     import numpy as np
 
     return content_hashes_of(data) if len(data) <= _MAX_HASHES else np.empty(0, dtype=np.uint64)
 
 
 def held_out_predictions(folds: list[Fold], features: Features) -> tuple[Predictions, IntArray]:
-    """Return what each fold predicts for the samples that it was not fitted on, and their rows.
-
-    Parameters
-    ----------
-    folds : list of Fold
-        Classifiers of features, with their held-out rows.
-    features : Features
-        All samples.
-    """
+    """Return what each fold predicts for the samples that it was not fitted on, and their rows."""
     import numpy as np
 
     from ..opinions.hyper_opinion import HyperOpinion
@@ -238,21 +205,7 @@ def held_out_predictions(folds: list[Fold], features: Features) -> tuple[Predict
 def rescale(
     folds: list[Fold], features: Features, data: Data, remarks: Console, *models: Any
 ) -> dict[str, str]:
-    """Rescale the heads of folds and models, say what it changed, and return that as notes.
-
-    Parameters
-    ----------
-    folds : list of Fold
-        Classifiers of features, with their held-out rows.
-    features : Features
-        All samples.
-    data : Data
-        Their labels.
-    remarks : Console
-        Where to print.
-    *models : classifiers
-        Further models to rescale in the same way.
-    """
+    """Rescale the heads of folds and models, say what it changed, and return that as notes."""
     from ..estimators.cross_fitting import calibrate_together
     from ..heads.base import EvidentialHead
     from ..metrics import level_ece
@@ -273,19 +226,7 @@ def rescale(
 
 
 def calibrated_both(estimator: Any, held: Data, card: ModelCard, remarks: Console) -> ModelCard:
-    """Calibrate probabilities and hedge on the same held-out samples; return the card.
-
-    Parameters
-    ----------
-    estimator : classifier
-        The model, whose head is rescaled.
-    held : Data
-        Labelled samples that it was not trained on.
-    card : ModelCard
-        The card so far.
-    remarks : Console
-        Where to print.
-    """
+    """Calibrate probabilities and hedge on the same held-out samples; return the card."""
     from ..estimators.cross_fitting import Features, Fold, on_features
 
     if estimator.backbone is not None:
@@ -334,21 +275,7 @@ def calibrated(
 def with_hedge(
     card: ModelCard, predictions: Predictions, held: Data, remarks: Console, guarantee: str
 ) -> ModelCard:
-    """Return the card with the hedge that predictions for held-out samples set.
-
-    Parameters
-    ----------
-    card : ModelCard
-        The card so far.
-    predictions : Predictions
-        For the samples.
-    held : Data
-        The samples.
-    remarks : Console
-        Where to print.
-    guarantee : {"exact", "approximate"}
-        What can be said of the hedge.
-    """
+    """Return the card with the hedge that predictions for held-out samples set."""
     import numpy as np
 
     from ..metrics.inputs import label_nodes
@@ -368,6 +295,8 @@ def with_hedge(
     n_counted = f"{needed.size} images"
     if group is not None:
         n_counted = f"{needed.size} subjects ({len(truth)} images)"
+    if not held.is_labelled.all():
+        guarantee = "approximate"  # new images may be like those without a label
     notes = {name: text for name, text in card.notes.items() if not name.startswith("hedge")}
     notes |= {"hedge set on": f"{n_counted} of {held.name}", "hedge guarantee": guarantee}
     for figures in hedge_figures(predictions, truth):
@@ -377,15 +306,7 @@ def with_hedge(
 
 
 def hedge_text(tree: Taxonomy, figures: HedgeFigures) -> str:
-    """Say how often a hedge predicts at each level, and how often it is then right.
-
-    Parameters
-    ----------
-    tree : Taxonomy
-        The tree.
-    figures : HedgeFigures
-        Of one target accuracy.
-    """
+    """Say how often a hedge predicts at each level, and how often it is then right."""
     from ..metrics.report import level_title
 
     n, (n_given, n_right) = figures.n_samples, figures.given
@@ -401,28 +322,14 @@ def hedge_text(tree: Taxonomy, figures: HedgeFigures) -> str:
 
 
 def hedge_size(card: ModelCard) -> str:
-    """Return how many images, or subjects, set the hedge, such as "40 subjects".
-
-    Parameters
-    ----------
-    card : ModelCard
-        The card of the model.
-    """
+    """Return how many images, or subjects, set the hedge, such as "40 subjects"."""
     n_votes = card.needed.size
     by_subject = card.notes.get("hedge set on", "").startswith(f"{n_votes} subjects ")
     return f"{n_votes} {'subjects' if by_subject else 'images'}"
 
 
 def hedge_threshold(card: ModelCard, target_accuracy: float) -> float:
-    """Return the probability that a hedged prediction needs, or raise if none guarantees it.
-
-    Parameters
-    ----------
-    card : ModelCard
-        The card of the model.
-    target_accuracy : float
-        The accuracy to guarantee.
-    """
+    """Return the probability that a hedged prediction needs, or raise if none guarantees it."""
     from ..report.hedging import threshold_for
 
     n = card.needed.size
@@ -442,15 +349,7 @@ def hedge_threshold(card: ModelCard, target_accuracy: float) -> float:
 
 
 def say_hedge(remarks: Console, card: ModelCard) -> None:
-    """Print what the hedge predicts at the usual target accuracies.
-
-    Parameters
-    ----------
-    remarks : Console
-        Where to print.
-    card : ModelCard
-        The card of the model.
-    """
+    """Print what the hedge predicts at the usual target accuracies."""
     from ..report.hedging import TARGETS, threshold_for
 
     n, size = card.needed.size, hedge_size(card)
