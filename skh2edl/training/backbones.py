@@ -267,8 +267,7 @@ def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     if not is_elsewhere and not timm.is_model_pretrained(name):
         raise ValueError(f"timm offers no pretrained weights for backbone={name!r}; {remedy}.")
     try:
-        if pretrained and not is_elsewhere:
-            check_connection(name)
+        check_connection(name)
         return timm.create_model(name, pretrained=pretrained, num_classes=0, **options)
     except Exception as error:  # the hub's client raises errors of several libraries
         raise OSError(

@@ -150,20 +150,23 @@ def check_connection(name: str) -> None:
     Parameters
     ----------
     name : str
-        A model of timm with pretrained weights.
+        A model of timm with pretrained weights, or one of the hub.
     """
     import timm
     from huggingface_hub import constants, try_to_load_from_cache
     from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
     from timm.models._hub import HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME
 
-    config = timm.get_pretrained_cfg(name)
-    repository = None if config is None else config.hf_hub_id
-    files = (HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME)
-    # Weights from other places have their own clients.
-    if repository and not any(
-        isinstance(try_to_load_from_cache(repository, file), str) for file in files
-    ):
+    source, _, place = name.rpartition(":")
+    files: tuple[str, ...] = ("config.json",)
+    if not source:
+        config = timm.get_pretrained_cfg(name)
+        place = "" if config is None else config.hf_hub_id or ""
+        files = (HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME)
+    # Folders need no connection, and weights from other places have their own clients.
+    if source == "local-dir" or not place:
+        return
+    if not any(isinstance(try_to_load_from_cache(place, file), str) for file in files):
         get_session().head(constants.ENDPOINT, timeout=_SECONDS)
 
 

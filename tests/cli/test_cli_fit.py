@@ -269,6 +269,20 @@ def test_offline_the_remedies_are_flags(photos, tmp_path, monkeypatch):
     assert "weights=" not in said
 
 
+def test_a_network_that_is_trained_whole_is_calibrated_on_a_tenth_and_that_is_said(
+    photos, tmp_path
+):
+    network = ("--backbone", "test_resnet", "--weights", "none", "--finetune", "full")
+    result = fit_photos(photos, tmp_path, *network, "--epochs", 1)
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.stderr.split())
+    assert "test_resnet, weights none, trained whole" in said
+    assert "5 of the samples are held out to calibrate" in said  # a tenth of 42
+    card = read_card(tmp_path / "m.safetensors")
+    assert (card.trained_on.size, card.needed.size) == (37, 5)
+    assert card.notes["hedge guarantee"] == "approximate"
+
+
 def test_a_weight_file_tells_its_backbone(photos, tmp_path):
     import timm
     from safetensors.torch import save_file
@@ -342,7 +356,7 @@ USAGE = {
     "a flag without its value": (("--l2",), "--l2 needs a value"),
     "a second data set": (("more.csv",), "Unexpected argument 'more.csv'"),
     "a file of another kind": (("-o", "m.pickle"), "must end in .safetensors"),
-    "a fraction that leaves little": (("--test-fraction", "0.95"), "0.95 is not in the range"),
+    "a fraction that leaves little": (("--test-fraction", "0.95"), "--test-fraction"),
     "a column that is not there": (("--split-column", "part"), "no column 'part'. It has size"),
     "no such configuration": (("--config", "none.toml"), "There is no file 'none.toml'"),
 }
