@@ -89,7 +89,7 @@ def fit(
     max_epochs: Annotated[
         int | None,
         option(
-            "Passes over the images; --epochs is the same.",
+            "Passes over the images; --epochs is an alias.",
             "--max-epochs",
             "--epochs",
             shown="100",
