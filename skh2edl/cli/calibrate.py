@@ -278,9 +278,11 @@ def with_hedge(
     """Return the card with the hedge that predictions for held-out samples set."""
     import numpy as np
 
+    from ..decisions._ladders import covers
+    from ..estimators.model_card import HeldOut
     from ..metrics.inputs import label_nodes
     from ..report import needed_thresholds
-    from ..report.figures import hedge_figures
+    from ..report.figures import hedge_figures, labelled_with_leaf
 
     tree = predictions.taxonomy
     truth = label_nodes(held.labels, tree)
@@ -302,7 +304,12 @@ def with_hedge(
     for figures in hedge_figures(predictions, truth):
         if figures.n_samples and np.isfinite(figures.threshold):
             notes[f"hedge at {figures.target:.0%}"] = hedge_text(tree, figures)
-    return replace(card, needed=needed, notes=notes)
+    leaf = labelled_with_leaf(predictions, truth)
+    path = predictions.path[leaf, 1:]
+    right = covers(path, tree.last_of_chain[truth[leaf]], tree)
+    n_right = np.logical_and.accumulate(right, axis=1).sum(axis=1)
+    held_out = HeldOut(predictions.path_probability[leaf, 1:], n_right) if leaf.any() else None
+    return replace(card, needed=needed, notes=notes, held_out=held_out)
 
 
 def hedge_text(tree: Taxonomy, figures: HedgeFigures) -> str:

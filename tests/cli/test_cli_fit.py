@@ -38,6 +38,8 @@ def test_fit_writes_a_model_that_loads_and_a_card_that_travels_in_it(zoo):
     # Every sample trains the model, and every sample was held out once to set the hedge.
     assert card.trained_on.size == card.needed.size == 300
     assert card.notes["hedge guarantee"] == "approximate"
+    assert card.held_out.scores.shape == (300, 2)
+    assert 270 < card.held_out.right_at_levels()[0] <= 300
     said = " ".join(result.stderr.split())
     assert "300 to train on." in said
     assert "Hedge, set on 300 images; its guarantee is approximate" in said
