@@ -21,10 +21,16 @@ skh2edl predict birds.safetensors new_photos/ --out predictions.csv
 ```
 
 The folders of `photos/` are the taxonomy, however deep; a table with a column for each rank does
-as well. `fit` keeps a part of the images aside: some to set the hedge, and some for `evaluate`. The
-model file remembers by short hashes of their content which images it has seen, so `evaluate` can
-be given the same folder and leaves those out. The thresholds that the kept images needed travel in
-the model file too; from them follows the hedge at any target accuracy.
+as well. `fit` trains on all images that are not in a `test` part. With a frozen network, parts of
+them are held out in turn: their predictions calibrate the probabilities and the hedge, and then
+the model is fitted on all. The model file remembers by short hashes of their content which images
+it has seen, so `evaluate` can be given the same folder: it leaves out what trained the model, and
+where that is everything, it judges each image by a fit that held it out. The thresholds that
+held-out images needed travel in the model file too; from them follows the hedge at any target
+accuracy.
+
+Flags are the parameters of the Python classes, with dashes; short ones are aliases (`--epochs` of
+`--max-epochs`, `--workers` of `n_workers`, `--seed` of `--random-state`).
 
 Exit codes are 0 for success, 1 when something is wrong with the data or the model, 2 for wrong
 usage, and 130 after an interruption. Files appear whole or not at all. The same command resumes an

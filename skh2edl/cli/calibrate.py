@@ -1,7 +1,8 @@
-"""``skh2edl calibrate``, and how `fit` sets the same hedge."""
+"""``skh2edl calibrate``, and how `fit` calibrates in the same way."""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,12 @@ from .common import option
 from .data import Columns, Data, read_labelled, table_header
 
 if TYPE_CHECKING:
+    from ..estimators.cross_fitting import Features, Fold
     from ..estimators.model_card import ModelCard
+    from ..report.figures import HedgeFigures
+    from ..report.predictions import Predictions
+    from ..taxonomy.taxonomy import Taxonomy
+    from ..taxonomy.tree import IntArray
 
 # Beyond this the hashes would make up a good part of a small model's file.
 _MAX_HASHES = 500_000
@@ -44,14 +50,23 @@ def calibrate(
             "--trust-unseen",
         ),
     ] = False,
+    keep_probabilities: Annotated[
+        bool,
+        common.option("Set the hedge alone; its guarantee is then exact.", "--keep-probabilities"),
+    ] = False,
     quiet: common.QuietOption = False,
 ) -> None:
-    """Set the hedge of a model from labelled images.
+    """Calibrate the probabilities and the hedge of a model on labelled images.
 
-    It is kept in the model file. With it, skh2edl predict gives a hedged prediction for any target
-    accuracy. Images that the model was trained on are skipped, and with subjects all images of
-    theirs. Several images of a subject are not several samples: name the column of the subjects,
-    and the guarantee holds for an image of a new one.
+    Both are kept in the model file. The probabilities are calibrated by one number, the scale of
+    the evidence or a temperature. With the hedge, skh2edl predict gives a prediction for any target
+    accuracy, of a coarser class where needed. Images that the model was trained on are skipped,
+    and with subjects all images of theirs. Several images of a subject are not several samples:
+    name the column of the subjects, and the guarantee holds for an image of a new one.
+
+    The guarantee is exact, a theorem, if nothing else was learnt from the same images, as with
+    --keep-probabilities. It is approximate if the probabilities were calibrated on them too, or if
+    skh2edl fit set the hedge on models that each left out a part of the images.
 
     For example:
 
@@ -61,36 +76,45 @@ def calibrate(
 
       skh2edl calibrate skin.safetensors held_out.csv --group-column patient
     """
+    import numpy as np
+
     from ..estimators.model_card import read_card, write_card
-    from ..estimators.model_files import load_model
+    from ..estimators.model_files import load_model, save_model
 
     results, remarks = common.consoles(quiet)
     estimator, card = load_model(model), read_card(model)
-    group = group_column or _group_of_fit(data, card, remarks)
+    group = group_column or group_of_fit(data, card)
+    if group is None and "column group" in card.notes:
+        remarks.print(
+            f"The model was fitted with subjects, of column {card.notes['column group']!r}, which "
+            f"{data} lacks. Every image counts as a subject of its own unless --group-column names "
+            "another column."
+        )
     columns = model_columns(estimator, card, image_column, labels, split_column, group)
     held = read_labelled(data, columns, taxonomy=estimator.taxonomy_, check="none")
     _check_record(model, card, trust_unseen)
     held = _unseen(held, card, remarks)
-    card = calibrated(estimator, held, card, remarks)
-    if not card.needed.size:
+    if not held.is_labelled.any():
         raise ValueError(
-            f"No sample of {held.name} has a label, so no threshold can be set. Give labelled ones."
+            f"No sample of {held.name} has a label, so nothing can be calibrated. Give labelled "
+            "ones."
         )
-    write_card(model, card)
+    if keep_probabilities:
+        # They may have calibrated the probabilities before.
+        again = np.isin(content_hashes_of(held), card.calibrated_on).any()
+        guarantee = "approximate" if again else "exact"
+        write_card(model, calibrated(estimator, held, card, remarks, guarantee))
+    else:
+        save_model(estimator, model, card=calibrated_both(estimator, held, card, remarks))
+    card = read_card(model)
     say_hedge(remarks, card)
     common.say_written(results, model)
 
 
-def _group_of_fit(path: Path, card: ModelCard, remarks: Console) -> str | None:
+def group_of_fit(path: Path, card: ModelCard) -> str | None:
     """Return the column of subjects that the fit had, if the data have it too."""
     name = card.notes.get("column group")
-    if name is None or (not path.is_dir() and name in table_header(path)):
-        return name
-    remarks.print(
-        f"The model was fitted with subjects, of column {name!r}, which {path} lacks. Every image "
-        "counts as a subject of its own unless --group-column names another column."
-    )
-    return None
+    return name if name and not path.is_dir() and name in table_header(path) else None
 
 
 def _check_record(model: Path, card: ModelCard, trust_unseen: bool) -> None:
@@ -133,17 +157,7 @@ def model_columns(
     split: str | None,
     group: str | None = None,
 ) -> Columns:
-    """Return the columns to read for a model: the given ones, else those of its fit.
-
-    Parameters
-    ----------
-    estimator : classifier
-        The model.
-    card : ModelCard
-        Its card.
-    image, labels, split, group : str or None
-        The options of the command.
-    """
+    """Return the columns to read for a model: the given ones, else those of its fit."""
     features = getattr(estimator, "feature_names_in_", ()) if estimator.backbone is None else ()
     # Names, not patterns: brackets in them mean themselves.
     escaped = tuple(str(name).replace("[", "[[]") for name in features)
@@ -152,13 +166,7 @@ def model_columns(
 
 
 def content_hashes_of(data: Data) -> Any:
-    """Return the hash of each sample's content.
-
-    Parameters
-    ----------
-    data : Data
-        The samples.
-    """
+    """Return the hash of each sample's content."""
     from ..images import image_source
     from ..report import content_hashes
 
@@ -167,20 +175,77 @@ def content_hashes_of(data: Data) -> Any:
 
 
 def hashes_to_keep(data: Data) -> Any:
-    """Return the hashes that go into a model file; none for very large data.
-
-    Parameters
-    ----------
-    data : Data
-        The samples.
-    """
+    """Return the hashes that go into a model file; none for very large data."""
     import numpy as np
 
     return content_hashes_of(data) if len(data) <= _MAX_HASHES else np.empty(0, dtype=np.uint64)
 
 
-def calibrated(estimator: Any, held: Data, card: ModelCard, remarks: Console) -> ModelCard:
-    """Return the card with the thresholds that held-out samples need.
+def held_out_predictions(folds: list[Fold], features: Features) -> tuple[Predictions, IntArray]:
+    """Return what each fold predicts for the samples that it was not fitted on, and their rows."""
+    import numpy as np
+
+    from ..opinions.hyper_opinion import HyperOpinion
+    from ..report.predictions import Predictions, read_predictions, take
+
+    parts = [read_predictions(fold.model, take(features.X, fold.held)) for fold in folds]
+    rows = np.concatenate([fold.held for fold in folds])
+    order, first = np.argsort(rows), parts[0]
+    opinion = None
+    if first.opinion is not None:
+        evidence = np.concatenate([part.opinion.evidence for part in parts if part.opinion])
+        opinion = HyperOpinion.from_evidence(
+            first.taxonomy, evidence[order], first.opinion.base_rate, first.opinion.prior_weight
+        )
+    leaves = np.concatenate([part.leaf_probability for part in parts])[order]
+    is_read = np.ones(len(rows), dtype=bool)
+    return Predictions(first.taxonomy, leaves, opinion, is_read), rows[order]
+
+
+def rescale(
+    folds: list[Fold], features: Features, data: Data, remarks: Console, *models: Any
+) -> dict[str, str]:
+    """Rescale the heads of folds and models, say what it changed, and return that as notes."""
+    from ..estimators.cross_fitting import calibrate_together
+    from ..heads.base import EvidentialHead
+    from ..metrics import level_ece
+
+    def error() -> float:
+        found, rows = held_out_predictions(folds, features)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # where no label is a leaf
+            return level_ece(data.labels[rows], found.proba, found.taxonomy, "leaf")
+
+    before = error()
+    factor = calibrate_together(folds, features, data.labels, *models)
+    is_evidential = isinstance(folds[0].model.network_.head, EvidentialHead)
+    what = f"evidence x {factor:.2g}" if is_evidential else f"temperature {1 / factor:.2g}"
+    said = f"ECE of the leaves {before:.3f} before, {error():.3f} after ({what})"
+    remarks.print(f"Probabilities calibrated on held-out predictions: {said}.")
+    return {"calibration": said}
+
+
+def calibrated_both(estimator: Any, held: Data, card: ModelCard, remarks: Console) -> ModelCard:
+    """Calibrate probabilities and hedge on the same held-out samples; return the card."""
+    from ..estimators.cross_fitting import Features, Fold, on_features
+
+    if estimator.backbone is not None:
+        estimator.set_params(on_bad_image="skip")
+    remarks.print(f"Calibrating on {len(held)} held-out images.")
+    estimator.set_params(verbose=int(remarks.is_terminal and not remarks.quiet))
+    bare, features, usable = on_features(estimator, held.X)
+    parts = Features(None, features, usable)
+    folds = [Fold(bare, usable.nonzero()[0])]
+    notes = rescale(folds, parts, held, remarks)
+    predictions, rows = held_out_predictions(folds, parts)
+    card = replace(card, notes=card.notes | notes, calibrated_on=hashes_to_keep(held))
+    return with_hedge(card, predictions, held.select(rows), remarks, "approximate")
+
+
+def calibrated(
+    estimator: Any, held: Data, card: ModelCard, remarks: Console, guarantee: str = "exact"
+) -> ModelCard:
+    """Return the card with the hedge that held-out samples set.
 
     Parameters
     ----------
@@ -192,78 +257,121 @@ def calibrated(estimator: Any, held: Data, card: ModelCard, remarks: Console) ->
         The card so far.
     remarks : Console
         Where progress is shown.
+    guarantee : {"exact", "approximate"}, default="exact"
+        What can be said of the hedge.
     """
-    import numpy as np
-
-    from ..metrics.inputs import label_nodes
-    from ..report import needed_thresholds
     from ..report.predictions import read_predictions
 
-    tree = estimator.taxonomy_
     estimator.set_params(verbose=0)
     if estimator.backbone is not None:
         estimator.set_params(on_bad_image="skip")
     with common.progress(remarks, "setting the hedge", len(held)) as advance:
         predictions = read_predictions(estimator, held.X, on_rows=advance)
-    readable = predictions.readable
-    truth = label_nodes(held.labels, tree)[readable]
+    rows = predictions.readable.nonzero()[0]
+    card = with_hedge(card, predictions[rows], held.select(rows), remarks, guarantee)
+    return replace(card, calibrated_on=hashes_to_keep(held))
+
+
+def with_hedge(
+    card: ModelCard, predictions: Predictions, held: Data, remarks: Console, guarantee: str
+) -> ModelCard:
+    """Return the card with the hedge that predictions for held-out samples set."""
+    import numpy as np
+
+    from ..decisions._ladders import covers
+    from ..estimators.model_card import HeldOut
+    from ..metrics.inputs import label_nodes
+    from ..report import needed_thresholds
+    from ..report.figures import hedge_figures, labelled_with_leaf
+
+    tree = predictions.taxonomy
+    truth = label_nodes(held.labels, tree)
     group = None if held.groups is None else np.unique(held.groups, return_inverse=True)[1]
-    needed = needed_thresholds(
-        predictions.leaf_probability[readable],
-        truth,
-        tree,
-        None if group is None else group[readable],
-    )
+    needed = needed_thresholds(predictions.leaf_probability, truth, tree, group)
     n_partial = int((tree.n_children[truth[truth > 0]] > 0).sum())
     if n_partial:
         remarks.print(
-            f"{n_partial} of {readable.sum()} labels end above the leaves. A prediction below such "
+            f"{n_partial} of {len(truth)} labels end above the leaves. A prediction below such "
             "a label counts as wrong, which makes the hedge more careful."
         )
     n_counted = f"{needed.size} images"
     if group is not None:
-        n_counted = f"{needed.size} subjects ({readable.sum()} images)"
-    notes = card.notes | {"hedge set on": f"{n_counted} of {held.name}"}
-    return replace(card, needed=needed, calibrated_on=hashes_to_keep(held), notes=notes)
+        n_counted = f"{needed.size} subjects ({len(truth)} images)"
+    if not held.is_labelled.all():
+        guarantee = "approximate"  # new images may be like those without a label
+    notes = {name: text for name, text in card.notes.items() if not name.startswith("hedge")}
+    notes |= {"hedge set on": f"{n_counted} of {held.name}", "hedge guarantee": guarantee}
+    for figures in hedge_figures(predictions, truth):
+        if figures.n_samples and np.isfinite(figures.threshold):
+            notes[f"hedge at {figures.target:.0%}"] = hedge_text(tree, figures)
+    leaf = labelled_with_leaf(predictions, truth)
+    path = predictions.path[leaf, 1:]
+    right = covers(path, tree.last_of_chain[truth[leaf]], tree)
+    n_right = np.logical_and.accumulate(right, axis=1).sum(axis=1)
+    held_out = HeldOut(predictions.path_probability[leaf, 1:], n_right) if leaf.any() else None
+    return replace(card, needed=needed, notes=notes, held_out=held_out)
+
+
+def hedge_text(tree: Taxonomy, figures: HedgeFigures) -> str:
+    """Say how often a hedge predicts at each level, and how often it is then right."""
+    from ..metrics.report import level_title
+
+    n, (n_given, n_right) = figures.n_samples, figures.given
+    said = []
+    for depth in range(tree.n_levels, 0, -1):
+        n_here, right_here = figures.stops[depth]
+        if n_here:
+            name = level_title(tree, depth)
+            said.append(f"{name} for {n_here / n:.0%} ({right_here / n_here:.0%} right)")
+    said.append(f"cannot tell for {figures.stops[0][0] / n:.0%}")
+    given = f"; {n_right / n_given:.0%} right where it predicts" if n_given else ""
+    return f"{', '.join(said)}{given} ({n} images)"
 
 
 def hedge_size(card: ModelCard) -> str:
-    """Return how many images, or subjects, set the hedge, such as "40 subjects".
-
-    Parameters
-    ----------
-    card : ModelCard
-        The card of the model.
-    """
+    """Return how many images, or subjects, set the hedge, such as "40 subjects"."""
     n_votes = card.needed.size
     by_subject = card.notes.get("hedge set on", "").startswith(f"{n_votes} subjects ")
     return f"{n_votes} {'subjects' if by_subject else 'images'}"
 
 
-def say_hedge(remarks: Console, card: ModelCard) -> None:
-    """Print the thresholds of the usual target accuracies.
+def hedge_threshold(card: ModelCard, target_accuracy: float) -> float:
+    """Return the probability that a hedged prediction needs, or raise if none guarantees it."""
+    from ..report.hedging import threshold_for
 
-    Parameters
-    ----------
-    remarks : Console
-        Where to print.
-    card : ModelCard
-        The card of the model.
-    """
+    n = card.needed.size
+    if not n:
+        raise ValueError(
+            "The model has no hedge, so no accuracy can be guaranteed. Set it with skh2edl "
+            "calibrate, or drop --target-accuracy."
+        )
+    threshold = threshold_for(card.needed, target_accuracy)
+    if threshold == float("inf"):
+        raise ValueError(
+            f"The hedge was set on {hedge_size(card)}, with which at most {100 * n / (n + 1):.1f} "
+            f"% can be guaranteed, not {100 * target_accuracy:g} %. Lower --target-accuracy, or "
+            "give more to skh2edl calibrate."
+        )
+    return threshold
+
+
+def say_hedge(remarks: Console, card: ModelCard) -> None:
+    """Print what the hedge predicts at the usual target accuracies."""
     from ..report.hedging import TARGETS, threshold_for
 
     n, size = card.needed.size, hedge_size(card)
     if not n:
-        remarks.print(
-            "No labelled image was kept aside, so there is no hedge; skh2edl calibrate sets one."
-        )
+        remarks.print("No labelled image was held out, so there is no hedge; calibrate sets one.")
         return
-    thresholds = {target: threshold_for(card.needed, target) for target in TARGETS}
-    possible = [f"{t:.0%}: {least:.2f}" for t, least in thresholds.items() if least < float("inf")]
-    if possible:
-        said = ", ".join(possible)
-        remarks.print(f"Hedge, set on {size} (target accuracy: threshold): {said}.")
-    if len(possible) < len(TARGETS):
+    guarantee = card.notes.get("hedge guarantee", "exact")
+    why = "" if guarantee == "exact" else ": not a theorem, see skh2edl calibrate --help"
+    remarks.print(f"Hedge, set on {size}; its guarantee is {guarantee}{why}.")
+    for target in TARGETS:
+        least, said = threshold_for(card.needed, target), card.notes.get(f"hedge at {target:.0%}")
+        if least < float("inf"):
+            shown = f": {said}" if said else ""
+            remarks.print(f"  {target:.0%} (probability of {least:.2f} needed){shown}.")
+    if n / (n + 1) < max(TARGETS):
         remarks.print(
             f"{size} are too few to guarantee more than {n / (n + 1):.1%}: skh2edl calibrate "
             "with more raises that."

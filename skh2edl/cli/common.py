@@ -53,7 +53,9 @@ LabelsOption = Annotated[
 SplitColumnOption = Annotated[
     str | None, option("Column with train, val or test.", shown="split, if there is one")
 ]
-WorkersOption = Annotated[int | None, option("Processes that read images.", shown="chosen")]
+WorkersOption = Annotated[
+    int | None, option("Processes that read images.", "--workers", "--n-workers", shown="chosen")
+]
 QuietOption = Annotated[bool, option("Print results only, no remarks.", "--quiet", "-q")]
 
 
@@ -99,11 +101,19 @@ def plain_errors(command: Callable[P, None]) -> Callable[P, None]:
         except Exception as error:
             if os.environ.get("SKH2EDL_TRACEBACK"):
                 raise
-            typer.secho(f"Error: {_message(error)}", err=True, fg="red")
+            typer.secho(f"Error: {_in_words_of(command, error)}", err=True, fg="red")
             typer.echo("Set SKH2EDL_TRACEBACK=1 to see where it happened.", err=True)
             raise typer.Exit(PROBLEM) from None
 
     return run
+
+
+def _in_words_of(command: Callable[..., None], error: Exception) -> str:
+    if command.__name__ != "fit":
+        return _message(error)
+    from .parameters import in_flags
+
+    return in_flags(_message(error))
 
 
 def _message(error: Exception) -> str:

@@ -76,6 +76,11 @@ class Data:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def is_labelled(self) -> Any:
+        """Whether each label says more than the root."""
+        return self.taxonomy.last_decision[self.taxonomy.resolve(self.labels)] >= 0
+
     def select(self, which: Any) -> Data:
         """Return some of the samples.
 

@@ -3,21 +3,53 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from rich.console import Console
 from rich.markup import escape
 from typer import Argument
 
 from . import common
-from .calibrate import content_hashes_of, model_columns
+from .calibrate import (
+    content_hashes_of,
+    group_of_fit,
+    hedge_text,
+    held_out_predictions,
+    model_columns,
+)
 from .common import option
 from .data import Data, read_labelled
 
 if TYPE_CHECKING:
     from ..estimators.model_card import ModelCard
+    from ..report.predictions import Predictions
+
+# From this number of images on, an accuracy is known to 10 points.
+_FEW_TO_JUDGE = 100
+
+
+class Chosen(NamedTuple):
+    """Samples to evaluate on, how they were chosen, and what is known of them.
+
+    Parameters
+    ----------
+    data : Data
+        The samples.
+    note : str
+        How they were chosen.
+    is_new : bool, default=True
+        Whether neither the model nor its hedge comes from them.
+    predictions : Predictions, default=None
+        Those of the fits that held the samples out; None asks the model.
+    """
+
+    data: Data
+    note: str
+    is_new: bool = True
+    predictions: Predictions | None = None
 
 
 def evaluate(
@@ -52,8 +84,9 @@ def evaluate(
     this comes from, and what is wrong with the data.
 
     Where the data have no test part, the images that the model was trained on are skipped; the
-    model file knows them by their content. The training data of --against are searched for
-    duplicates and for classes without images.
+    model file knows them by their content. Where the model was trained on all of them, each is
+    judged by one of the fits that held it out, as skh2edl fit did to calibrate. The training data
+    of --against are searched for duplicates and for classes without images.
 
     For example:
 
@@ -65,6 +98,7 @@ def evaluate(
     """
     from ..estimators.model_card import read_card
     from ..estimators.model_files import load_model
+    from ..metrics.inputs import label_nodes
     from ..report import EvaluationReport
 
     results, remarks = common.consoles(quiet)
@@ -74,77 +108,118 @@ def evaluate(
     if part not in (None, "train", "val", "test", "all"):
         raise common.UsageError(f"--split must be test, val, train or all, got {part!r}.")
     estimator, card = load_model(model), read_card(model)
-    columns = model_columns(estimator, card, image_column, labels, split_column)
+    group = group_of_fit(data, card)
+    columns = model_columns(estimator, card, image_column, labels, split_column, group)
     everything = read_labelled(data, columns, taxonomy=estimator.taxonomy_, check="none")
-    chosen, note = _choose_part(everything, part, card, remarks)
+    if estimator.backbone is not None:
+        shows = int(remarks.is_terminal and not quiet)
+        estimator.set_params(
+            on_bad_image="skip", batch_size=batch_size, n_workers=workers, verbose=shows
+        )
+    choice = _choose_part(everything, part, card, estimator, remarks)
+    chosen = choice.data
     training = _training_part(everything, chosen)
     if against is not None:
         training = read_labelled(against, columns, taxonomy=estimator.taxonomy_, check="none")
-    if estimator.backbone is not None:
-        estimator.set_params(on_bad_image="skip", batch_size=batch_size, n_workers=workers)
-    with common.progress(remarks, "images", len(chosen)) as advance:
-        report = EvaluationReport.from_estimator(
-            estimator,
-            chosen.X,
-            chosen.labels,
-            names=chosen.ids,
-            on_rows=advance,
-            trust=trust,
-            title=title or f"{model.stem} on {everything.name}",
-            facts=_facts(estimator, card, note),
-            **_known_about_training(estimator, card, training),
-        )
+    estimator.set_params(verbose=0)
+    options = {
+        "names": chosen.ids,
+        "trust": trust,
+        "title": title or f"{model.stem} on {everything.name}",
+        "facts": _facts(estimator, card, choice.note),
+        **_known_about_training(estimator, card, training, choice.is_new),
+    }
+    if choice.predictions is not None:
+        truth = label_nodes(chosen.labels, estimator.taxonomy_)
+        pictures = None if estimator.backbone is None else chosen.X
+        report = EvaluationReport(choice.predictions, truth, images=pictures, **options)
+    else:
+        with common.progress(remarks, "images", len(chosen)) as advance:
+            report = EvaluationReport.from_estimator(
+                estimator, chosen.X, chosen.labels, on_rows=advance, **options
+            )
     report.write(out)
     if figures is not None:
         _write_figures(report, figures)
     _say_findings(results, report)
+    _warn_of_few(report)
     common.say_written(results, out)
 
 
 def _choose_part(
-    data: Data, part: str | None, card: ModelCard, remarks: Console
-) -> tuple[Data, str]:
-    """Return what to evaluate, and how it was chosen."""
-    if data.split is not None:
-        wanted = part or ("test" if (data.split == "test").any() else "all")
+    data: Data, part: str | None, card: ModelCard, estimator: Any, remarks: Console
+) -> Chosen:
+    """Choose the test part, else what the model has not seen, else what was held out in its fit."""
+    if data.split is not None and (part is not None or (data.split == "test").any()):
+        wanted = part or "test"
         is_chosen = (data.split == wanted) | (wanted == "all")
         if not is_chosen.any():
             raise ValueError(f"{data.name} has no {wanted!r} part. Choose another --split.")
-        return data.select(is_chosen), f"the {wanted!r} part of {data.name}"
+        return Chosen(data.select(is_chosen), f"the {wanted!r} part of {data.name}")
     if part in ("train", "val", "test"):
         raise common.UsageError(
             f"--split {part} was asked for, but {data.name} has no parts. Drop it, or name the "
             "column of the parts with --split-column."
         )
-    everything = data, f"all of {data.name}"
-    return everything if part == "all" else _unseen(data, card, remarks) or everything
+    if part == "all":
+        return Chosen(data, f"all of {data.name}")
+    return _held_out(data, card, estimator, remarks)
 
 
-def _unseen(data: Data, card: ModelCard, remarks: Console) -> tuple[Data, str] | None:
-    """Return the samples that are new to the model; None if all are."""
+def _held_out(data: Data, card: ModelCard, estimator: Any, remarks: Console) -> Chosen:
+    """Choose the samples that are new to the model, else those that were held out in its fit."""
     import numpy as np
 
-    known = np.concatenate([card.trained_on, card.calibrated_on])
     if not card.trained_on.size:
         remarks.print(
             "The model file has no record of the images that it was trained on: those among these "
             "samples are not skipped."
         )
-    if not known.size:
-        return None
-    seen = np.isin(content_hashes_of(data), known)
-    if seen.all():
+    hashes = content_hashes_of(data)
+    trained, held = np.isin(hashes, card.trained_on), np.isin(hashes, card.calibrated_on)
+    new = ~trained & ~held
+    if new.all():
+        return Chosen(data, f"all of {data.name}")
+    if new.any():
+        remarks.print(
+            f"{(~new).sum()} of {len(data)} samples were used to fit the model and are skipped."
+        )
+        note = f"{new.sum()} of {len(data)} samples of {data.name}, new to it"
+        return Chosen(data.select(new), note)
+    if held.any():
+        note = f"{held.sum()} samples of {data.name} that calibrated the model and did not train it"
+        remarks.print(f"Evaluating on {note}.")
+        return Chosen(data.select(held), note, is_new=False)
+    if "cross-fitted parts" not in card.notes:
         raise ValueError(
             f"The model has seen all {len(data)} samples of {data.name} in its fit, so they cannot "
             "say how good it is. Give others, or --split all to look at them all the same."
         )
-    if not seen.any():
-        return None
+    return _cross_fitted(data, card, estimator, remarks)
+
+
+def _cross_fitted(data: Data, card: ModelCard, estimator: Any, remarks: Console) -> Chosen:
+    """Predict every training sample with a head that was fitted without it, as the fit did."""
+    from ..estimators import cross_fitting
+
+    n_parts = int(card.notes["cross-fitted parts"])
     remarks.print(
-        f"{seen.sum()} of {len(data)} samples were used to fit the model and are skipped."
+        f"The model was trained on all {len(data)} samples. Each is judged by one of {n_parts} "
+        "fits that held it out."
     )
-    note = f"{(~seen).sum()} of {len(data)} samples of {data.name}, new to it"
-    return data.select(~seen), note
+    if len(data) < card.trained_on.size:
+        common.show_warning(
+            f"These are {len(data)} of {card.trained_on.size} training samples, so those fits "
+            "learn from fewer than the model did."
+        )
+    estimator.set_params(taxonomy=estimator.taxonomy_)
+    backbone = cross_fitting.frozen_backbone(estimator)
+    features = cross_fitting.read_features(estimator, backbone, data.X)
+    folds = cross_fitting.fit_folds(estimator, features, data.labels, data.groups, n_parts)
+    cross_fitting.calibrate_together(folds, features, data.labels)
+    predictions, rows = held_out_predictions(folds, features)
+    note = f"{len(rows)} training samples of {data.name}, each held out of one of {n_parts} fits"
+    return Chosen(data.select(rows), note, is_new=False, predictions=predictions)
 
 
 def _training_part(everything: Data, chosen: Data) -> Data | None:
@@ -154,8 +229,12 @@ def _training_part(everything: Data, chosen: Data) -> Data | None:
     return None if set(train.ids) & set(chosen.ids) else train
 
 
-def _known_about_training(estimator: Any, card: ModelCard, training: Data | None) -> dict[str, Any]:
+def _known_about_training(
+    estimator: Any, card: ModelCard, training: Data | None, is_new: bool
+) -> dict[str, Any]:
     """Return what the report needs to know about the fit and the hedge."""
+    if not is_new:
+        return {}  # the same samples set the hedge: it is measured on halves of them
     known: dict[str, Any] = {
         "calibration": card.needed if card.needed.size else None,
         "calibration_note": card.notes.get("hedge set on", ""),
@@ -185,6 +264,22 @@ def _say_findings(results: Console, report: Any) -> None:
         answer = f"[green]{escape(question.answer)}[/green]"
         results.print(f"[bold]{question.question}[/bold] {answer}")
         results.print("  " + escape(question.sentences[0]))
+    results.print("[bold]How far does the hedge go?[/bold]")
+    for figures in report.hedges:
+        if math.isfinite(figures.threshold):
+            said = hedge_text(report.taxonomy, figures)
+            results.print(f"  {figures.target:.0%}: {escape(said)}")
+
+
+def _warn_of_few(report: Any) -> None:
+    """Warn where the figures rest on few images."""
+    if 0 < report.n_labelled < _FEW_TO_JUDGE:
+        # Twice the standard error of a fraction near one half, the widest.
+        margin = 1 / math.sqrt(report.n_labelled)
+        common.show_warning(
+            f"All figures rest on {report.n_labelled} images: an accuracy measured on so few is "
+            f"uncertain by up to {100 * margin:.0f} points."
+        )
 
 
 def _write_figures(report: Any, path: Path) -> None:

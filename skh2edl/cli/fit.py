@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 from typer import Argument, Context
 
 from . import common, parameters
-from .calibrate import calibrated, hashes_to_keep, say_hedge
+from .calibrate import (
+    calibrated,
+    calibrated_both,
+    content_hashes_of,
+    hashes_to_keep,
+    held_out_predictions,
+    rescale,
+    say_hedge,
+    with_hedge,
+)
 from .common import option
 from .data import Columns, Data, read_labelled
 from .taxonomy import read_tree
 
-if TYPE_CHECKING:
-    from ..estimators.model_card import ModelCard
+# Held out to calibrate a network that is trained whole, for which several fits are too dear.
+_HELD_OUT = 0.1
+# Below this the accuracy of a class is uncertain by more than 30 points.
+_FEW_IMAGES = 10
 
 
 def fit(
@@ -51,34 +64,53 @@ def fit(
     config: Annotated[
         Path | None, option("A TOML file with parameters of the method; flags override it.")
     ] = None,
-    backbone: Annotated[str | None, option("Any model of timm.", shown="resnet50")] = None,
+    backbone: Annotated[
+        str | None,
+        option(
+            "Any model of timm.",
+            shown="that of the --weights; resnet50 with a GPU, tf_efficientnet_lite0 without",
+        ),
+    ] = None,
     weights: Annotated[
         str | None,
-        option("'pretrained' (downloaded), a local file, or 'none'.", shown="pretrained"),
+        option(
+            "'packaged' (of the extra packaged, no download), 'pretrained' (downloaded), a local "
+            "file, or 'none'.",
+            shown="pretrained with a GPU or a --backbone, else packaged",
+        ),
     ] = None,
     finetune: Annotated[
-        str | None, option("'full' network or 'head' only.", shown="full with a GPU, head without")
+        str | None,
+        option("The 'full' network or the 'head' only.", shown="full with a GPU, head without"),
     ] = None,
     image_size: Annotated[
         int | None, option("Side of the images in pixels.", shown="the weights'")
     ] = None,
-    epochs: Annotated[int | None, option("Passes over the images.", shown="100")] = None,
+    max_epochs: Annotated[
+        int | None,
+        option(
+            "Passes over the images; --epochs is an alias.",
+            "--max-epochs",
+            "--epochs",
+            shown="100",
+        ),
+    ] = None,
     batch_size: Annotated[int | None, option("Images at a time.", shown="64")] = None,
     learning_rate: Annotated[float | None, option("Of the head.", shown="0.001")] = None,
     workers: common.WorkersOption = None,
-    seed: Annotated[int, option("The same seed gives the same model.")] = 0,
+    random_state: Annotated[
+        int, option("The same seed gives the same model.", "--random-state", "--seed")
+    ] = 0,
     checkpoint_dir: Annotated[
         Path | None, option("A folder of checkpoints: the same command resumes an interrupted fit.")
     ] = None,
-    test_share: Annotated[
-        float, option("Fraction kept for evaluate, where the data have no split.", min=0, max=0.9)
-    ] = 0.2,
-    hedge_share: Annotated[
+    test_fraction: Annotated[
         float,
-        option(
-            "Fraction kept to set the hedge, where the data have no 'val' part.", min=0, max=0.9
-        ),
-    ] = 0.1,
+        option("Fraction kept for evaluate, where the data have no split.", min=0, max=0.9),
+    ] = 0.0,
+    cv: Annotated[
+        int, option("Parts that are held out in turn, to calibrate a frozen network.", min=2)
+    ] = 5,
     skip_bad_images: Annotated[
         bool, option("Skip images that cannot be read.", "--skip-bad-images")
     ] = False,
@@ -95,14 +127,17 @@ def fit(
     Every parameter of the method is a flag too, such as --kl-weight 0.01; --list-parameters shows
     them.
 
-    Part of the images is kept aside: to set the hedge, which travels in the model file, and for
-    skh2edl evaluate, which knows by their content which images the model has seen.
+    All images are trained on, unless the data have a test part or --test-fraction keeps one. With a
+    frozen network the probabilities and the hedge are calibrated on images that were held out in
+    turn; then the model is fitted on all. A network that is trained whole is calibrated on the
+    'val' part, or on a tenth of the images. The model file knows by their content which images it
+    has seen, so skh2edl evaluate can be given the same folder.
 
     For example:
 
       skh2edl fit photos/ --out birds.safetensors
 
-      skh2edl fit birds.csv --labels order,family,species --epochs 30
+      skh2edl fit birds.csv --labels order,family,species --max-epochs 30
 
       skh2edl fit birds.csv --taxonomy birds.nwk --config settings.toml
 
@@ -113,6 +148,11 @@ def fit(
     results, remarks = common.consoles(quiet)
     content = {} if config is None else parameters.read_config(config)
     named = str(content.pop("method", "h2edl"))
+    if data is not None and not list_parameters:
+        remarks.print(f"Fitting on {data}.")  # before what takes seconds to import
+    if not remarks.is_terminal:
+        # A log gets a line every half minute, of what takes longer than that.
+        os.environ |= {"TQDM_DELAY": "30", "TQDM_MININTERVAL": "30"}
     kind = parameters.estimator_class(method or named)
     if list_parameters:
         _print_parameters(results, kind)
@@ -120,30 +160,38 @@ def fit(
     if data is None:
         raise common.UsageError("Missing argument 'DATA': a folder of images or a .csv file.")
     common.check_output(out, (".safetensors",))
-    _check_shares(test_share, hedge_share)
     options = {
         "backbone": backbone,
         "weights": weights,
         "finetune": finetune,
         "image_size": image_size,
-        "max_epochs": epochs,
+        "max_epochs": max_epochs,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
         "n_workers": workers,
         "on_bad_image": "skip" if skip_bad_images else None,
     }
     values = parameters.gather(kind, config, content, options, context.args)
-    values.setdefault("random_state", seed)
-    _suit_data(values, features is not None, checkpoint_dir)
+    values.setdefault("random_state", random_state)
+    _suit_data(values, features is not None, checkpoint_dir, remarks)
     estimator = parameters.make_estimator(kind, values)
     columns = Columns(
         image_column, common.as_names(labels), split_column, group_column, common.as_names(features)
     )
     everything = _read_data(data, columns, taxonomy, levels, skip_bad_images)
-    parts = divide(everything, test_share, hedge_share)
-    remarks.print(_plan(estimator, everything, parts))
-    _train(estimator, parts.train, checkpoint_dir, remarks)
-    card = _save(estimator, parts, out, remarks)
+    parts = divide(everything, test_fraction, random_state)
+    remarks.print(_plan(everything, parts))
+    hashes = hashes_to_keep(parts.train)
+    _warn(parts, hashes)
+    estimator.set_params(taxonomy=everything.taxonomy, verbose=int(not quiet))
+    card = _first_card(parts, hashes)
+    try:
+        card = _fit(estimator, parts, cv, card, out, remarks)
+    except KeyboardInterrupt:
+        again = "With --checkpoint-dir it could be resumed."
+        if checkpoint_dir is not None:
+            again = f"The same command resumes from {checkpoint_dir}."
+        raise KeyboardInterrupt(again) from None
     common.say_written(results, out)
     say_hedge(remarks, card)
     _say_next(remarks, out, data)
@@ -159,27 +207,53 @@ def _print_parameters(results: Console, kind: Any) -> None:
     results.print(table, markup=False)
 
 
-def _check_shares(test_share: float, hedge_share: float) -> None:
-    if test_share + hedge_share >= 1:
-        raise common.UsageError(
-            f"--test-share {test_share:g} and --hedge-share {hedge_share:g} leave nothing to train "
-            "on. Together they must be less than 1."
-        )
-
-
-def _suit_data(values: dict[str, Any], is_features: bool, checkpoint_dir: Path | None) -> None:
-    """Fill in what suits the data and the machine."""
-    if is_features:
-        values["backbone"] = None
-    elif "finetune" not in values:
-        import torch
-
-        values["finetune"] = "full" if torch.cuda.is_available() else "head"
+def _suit_data(
+    values: dict[str, Any], is_features: bool, checkpoint_dir: Path | None, remarks: Console
+) -> None:
+    """Fill in what suits the data and the machine, and say it."""
     if checkpoint_dir is not None:
         values["checkpoint_dir"] = str(checkpoint_dir)
-        # A frozen backbone has no epochs to resume: what takes time are its features.
-        if not is_features:
-            values.setdefault("memory", str(checkpoint_dir / "features"))
+    if is_features:
+        values["backbone"] = None
+        return
+    # A frozen backbone has no epochs to resume: what takes time are its features.
+    if checkpoint_dir is not None:
+        values.setdefault("memory", str(checkpoint_dir / "features"))
+    import torch
+
+    from ..training.weight_files import packaged_file
+
+    has_gpu = torch.cuda.is_available()
+    weights = values.get("weights", "pretrained")
+    if "backbone" not in values and weights not in ("pretrained", "packaged", None):
+        remarks.print(f"Looking for the model of timm that {weights} fits.")
+        values["backbone"] = _backbone_of(weights)
+    elif weights == "packaged" or (not has_gpu and not values.keys() & {"backbone", "weights"}):
+        values |= {"backbone": "tf_efficientnet_lite0", "weights": "packaged"} | values
+        packaged_file()  # or say now that it is missing
+    values.setdefault("finetune", "full" if has_gpu else "head")
+    name, weights = values.get("backbone", "resnet50"), values.get("weights", "pretrained")
+    trained = {"full": "trained whole", "head": "frozen, only a head is fitted"}
+    remarks.print(
+        f"{'GPU' if has_gpu else 'No GPU'}: {name}, weights {weights or 'none'}, "
+        f"{trained.get(values['finetune'], values['finetune'])} "
+        f"(--backbone, --weights and --finetune choose others).",
+        soft_wrap=True,
+    )
+
+
+def _backbone_of(weights: str) -> str:
+    """Return the model of timm whose weights a file holds."""
+    from ..training.weight_files import fitting_backbones
+
+    names = fitting_backbones(weights)
+    if len(names) == 1:
+        return names[0]
+    found = f"fits {', '.join(names)}, which differ in more than weights" if names else "fits none"
+    raise common.UsageError(
+        f"--weights {weights} {found} of timm's models. Name the one it was made for with "
+        "--backbone."
+    )
 
 
 def _read_data(
@@ -197,43 +271,44 @@ def _read_data(
 
 
 class Parts(NamedTuple):
-    """Samples to train on, samples to set the hedge, and the number kept for a test."""
+    """Samples to train on, samples of a 'val' part, and samples kept for a test."""
 
     train: Data
     held: Data
-    n_test: int
+    test: Data
 
 
-def divide(data: Data, test_share: float, hedge_share: float) -> Parts:
-    """Divide data by their own split, else by a hash of their names or subjects.
+def divide(data: Data, test_fraction: float, seed: int) -> Parts:
+    """Divide data by their own split, else hold out a test in which labels have their proportions.
 
     Parameters
     ----------
     data : Data
         All samples.
-    test_share, hedge_share : float
-        Fractions for the test and for the hedge.
+    test_fraction : float
+        Fraction for the test; subjects stay together.
+    seed : int
+        Chooses the samples.
     """
     import numpy as np
 
-    from ..utils.hashing import unit_hash
+    from ..training.selection import split_validation
 
-    split = data.split
-    if split is None:
-        place = unit_hash(data.ids if data.groups is None else data.groups, purpose="split")
-        split = np.where(
-            place < test_share, "test", np.where(place < test_share + hedge_share, "val", "train")
-        )
-    elif data.groups is not None:
-        _check_subjects_apart(data)
+    if data.split is None:
+        split = np.full(len(data), "train")
+        if test_fraction:
+            nodes = data.taxonomy.resolve(data.labels)
+            split[split_validation(nodes, data.groups, test_fraction, seed)[1]] = "test"
+    else:
+        split = data.split
+        if data.groups is not None:
+            _check_subjects_apart(data)
     if not (split == "train").any():
         raise ValueError(
-            f"{data.name} has {len(data)} samples and none of them is to train on. Give more, or "
-            "lower --test-share and --hedge-share."
+            f"{data.name} has {len(data)} samples and none of them is to train on. Give some the "
+            "split 'train'."
         )
-    return Parts(
-        data.select(split == "train"), data.select(split == "val"), int((split == "test").sum())
-    )
+    return Parts(*(data.select(split == part) for part in ("train", "val", "test")))
 
 
 def _check_subjects_apart(data: Data) -> None:
@@ -252,64 +327,128 @@ def _check_subjects_apart(data: Data) -> None:
         )
 
 
-def _plan(estimator: Any, everything: Data, parts: Parts) -> str:
-    tree, (train, held, n_test) = everything.taxonomy, parts
+def _plan(everything: Data, parts: Parts) -> str:
+    tree, (train, held, test) = everything.taxonomy, parts
     levels = "" if tree.level_names is None else f" ({' > '.join(tree.level_names)})"
-    kept = "by a hash of their names" if everything.groups is None else "by a hash of subjects"
-    if everything.split is not None:
-        kept = "as the data say"
-    if estimator.backbone is None:
-        network = f"{train.X.shape[1]} columns of numbers"
-    elif estimator.finetune == "full":
-        network = f"{estimator.backbone}, trained too"
-    else:
-        network = f"{estimator.backbone}, frozen, its features read once"
+    kept = "" if everything.split is None else ", as the data say"
+    others = {"to set the hedge": len(held), "kept for evaluate": len(test)}
+    said = "".join(f", {n} {what}" for what, n in others.items() if n)
     return (
-        f"{len(everything)} samples, {tree.n_leaves} leaves on {tree.n_levels} level(s){levels}.\n"
-        f"{len(train)} to train on, {len(held)} to set the hedge, {n_test} for evaluate ({kept}).\n"
-        f"{type(estimator).__name__} on {network}."
+        f"{len(everything)} samples, {tree.n_leaves} leaves on {tree.n_levels} level(s){levels}: "
+        f"{len(train)} to train on{said}{kept}."
     )
 
 
-def _train(estimator: Any, train: Data, checkpoint_dir: Path | None, remarks: Console) -> None:
-    is_shown = remarks.is_terminal and not remarks.quiet
-    estimator.set_params(taxonomy=train.taxonomy, verbose=int(is_shown))
-    try:
-        estimator.fit(train.X, train.labels, groups=train.groups)
-    except KeyboardInterrupt:
-        again = "With --checkpoint-dir it could be resumed."
-        if checkpoint_dir is not None:
-            again = f"The same command resumes from {checkpoint_dir}."
-        raise KeyboardInterrupt(again) from None
+def _warn(parts: Parts, hashes: Any) -> None:
+    """Warn of classes with few training images or none, and of images in two parts."""
+    import numpy as np
+
+    train, tree = parts.train, parts.train.taxonomy
+    counts = np.bincount(tree.resolve(train.labels), minlength=tree.n_nodes)
+    below = tree.sum_below(counts)[tree.leaf_nodes]
+    for few, what in (
+        (below == 0, "no training image and will not be predicted well"),
+        ((below > 0) & (below < _FEW_IMAGES), f"fewer than {_FEW_IMAGES} training images"),
+    ):
+        if few.any():
+            first = ", ".join(map(str, tree.labels(tree.leaf_nodes[few][:5])))
+            common.show_warning(f"{few.sum()} of {tree.n_leaves} classes have {what}: {first}.")
+    for part, name in ((parts.held, "val"), (parts.test, "test")):
+        if len(part) and hashes.size:
+            again = np.isin(content_hashes_of(part), hashes)
+            if again.any():
+                first = np.flatnonzero(again)[0]
+                common.show_warning(
+                    f"{again.sum()} of {len(part)} samples of the {name} part are also trained on, "
+                    f"first {part.ids[first]}. Figures measured on them are too good."
+                )
+    if np.unique(hashes).size < hashes.size:
+        common.show_warning(
+            f"{hashes.size - np.unique(hashes).size} of {len(train)} training samples repeat "
+            "another one: what is measured on held-out samples is too good. Remove the repeats."
+        )
 
 
-def _save(estimator: Any, parts: Parts, out: Path, remarks: Console) -> ModelCard:
-    """Write the model with its card, and return the card."""
-    from ..estimators.model_card import ModelCard, write_card
-    from ..estimators.model_files import save_model
+def _first_card(parts: Parts, hashes: Any) -> Any:
+    """Return what the model file says of the data, before anything is calibrated."""
+    from ..estimators.model_card import ModelCard
 
-    train, held, n_test = parts
-    columns = train.columns
+    columns = parts.train.columns
     notes = {
-        "data": train.name,
-        "training samples": str(len(train)),
-        "kept for the hedge": str(len(held)),
-        "kept for evaluation": str(n_test),
+        "data": parts.train.name,
+        "training samples": str(len(parts.train)),
+        "kept for evaluation": str(len(parts.test)),
         "column image": columns.image or "",
         "column split": columns.split or "",
         "column group": columns.group or "",
         "columns labels": ",".join(columns.labels),
     }
-    card = ModelCard(
-        trained_on=hashes_to_keep(train),
-        notes={name: value for name, value in notes.items() if value},
+    return ModelCard(
+        trained_on=hashes, notes={name: value for name, value in notes.items() if value}
     )
-    # With its record from the first moment: a kill before the hedge costs the hedge alone.
+
+
+def _fit(estimator: Any, parts: Parts, cv: int, card: Any, out: Path, remarks: Console) -> Any:
+    """Fit, calibrate and write the model; return its card."""
+    from ..estimators import cross_fitting
+    from ..estimators.model_files import save_model
+
+    if estimator.backbone is None or estimator.finetune == "head":
+        backbone = cross_fitting.frozen_backbone(estimator)
+        if cross_fitting.solves_heads(estimator, backbone, parts.train.X):
+            remarks.print(f"Reading {len(parts.train)} samples.")
+            features = cross_fitting.read_features(estimator, backbone, parts.train.X)
+            estimator, card = _cross_fit(estimator, features, parts, cv, card, remarks)
+            save_model(estimator, out, card=card)
+            return card
+    train, held, _ = parts
+    if not len(held):
+        train, held = _hold_out(train, estimator.random_state)
+        card = replace(
+            card,
+            trained_on=hashes_to_keep(train),
+            notes=card.notes | {"training samples": str(len(train))},
+        )
+        remarks.print(
+            f"{len(held)} of the samples are held out to calibrate: training this network several "
+            "times, to use them all, is too dear."
+        )
+    estimator.fit(train.X, train.labels, groups=train.groups)
+    # With its record from the first moment: a kill before the calibration costs that alone.
     save_model(estimator, out, card=card)
-    if len(held):
-        card = calibrated(estimator, held, card, remarks)
-        write_card(out, card)
+    if held.is_labelled.any():
+        card = calibrated_both(estimator, held, card, remarks)
+        save_model(estimator, out, card=card)
     return card
+
+
+def _hold_out(train: Data, seed: int) -> tuple[Data, Data]:
+    from ..training.selection import split_validation
+
+    nodes = train.taxonomy.resolve(train.labels)
+    rows, held = split_validation(nodes, train.groups, _HELD_OUT, seed)
+    return train.select(rows), train.select(held)
+
+
+def _cross_fit(
+    estimator: Any, features: Any, parts: Parts, cv: int, card: Any, remarks: Console
+) -> tuple[Any, Any]:
+    """Fit a head on all samples, and calibrate it on what heads predict for those they left out."""
+    from ..estimators import cross_fitting
+
+    train = parts.train
+    model = cross_fitting.fit_head(estimator, features, train.labels, train.groups)
+    remarks.print(f"Holding out parts of the samples in turn, {cv} fits, to calibrate.")
+    folds = cross_fitting.fit_folds(estimator, features, train.labels, train.groups, cv)
+    if folds:
+        notes = rescale(folds, features, train, remarks, model)
+        card = replace(card, notes=card.notes | notes | {"cross-fitted parts": str(len(folds))})
+    if len(parts.held):
+        return model, calibrated(model, parts.held, card, remarks)
+    if folds:
+        predictions, rows = held_out_predictions(folds, features)
+        card = with_hedge(card, predictions, train.select(rows), remarks, "approximate")
+    return model, card
 
 
 def _say_next(remarks: Console, model: Path, data: Path) -> None:

@@ -30,8 +30,8 @@ METHODS = {
     "hxe": "HXEClassifier",
     "soft-labels": "SoftLabelClassifier",
 }
-# Parameters whose flag has a shorter name.
-_SHORT = {"max_epochs": "epochs", "n_workers": "workers", "random_state": "seed"}
+# Parameters whose flag has another name.
+_FLAGS = {"n_workers": "workers", "on_bad_image": "skip-bad-images"}
 
 
 def estimator_class(method: str) -> Any:
@@ -132,6 +132,7 @@ def parse_flags(arguments: list[str], known: dict[str, Any]) -> dict[str, Any]:
 
 def _nearest(name: str, known: dict[str, Any]) -> str:
     flags = {*known, "out", "labels", "epochs", "workers", "seed", "config", "method", "levels"}
+    flags |= {"cv", "test_fraction"}
     near = difflib.get_close_matches(name, flags, n=2, cutoff=0.6)
     hint = " or ".join(f"--{each.replace('_', '-')}" for each in near)
     return f". Did you mean {hint}?" if hint else ". See skh2edl fit --list-parameters."
@@ -184,7 +185,7 @@ def gather(
         if name not in known:
             near = difflib.get_close_matches(name, known, n=2)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise ValueError(f"{config} sets {name!r}, which is no parameter of the method.{hint}")
+            raise UsageError(f"{config} sets {name!r}, which is no parameter of the method.{hint}")
     given = {name: value for name, value in options.items() if value is not None}
     none = dict.fromkeys(name for name, value in given.items() if value == "none")
     return content | given | none | parse_flags(arguments, known)
@@ -218,9 +219,42 @@ def make_estimator(kind: Any, values: dict[str, Any]) -> Any:
 def _as_flag(message: str, values: dict[str, Any]) -> str:
     """Begin scikit-learn's sentence about a parameter with the flag that set it."""
     found = re.match(r"The '(\w+)' parameter of \w+ (must be .*)", message, flags=re.DOTALL)
-    if found is None or found[1] not in values:
-        return message
-    return f"--{_SHORT.get(found[1], found[1]).replace('_', '-')} {found[2]}"
+    return message if found is None or found[1] not in values else f"{_flag(found[1])} {found[2]}"
+
+
+def _flag(name: str) -> str:
+    return "--" + _FLAGS.get(name, name).replace("_", "-")
+
+
+def in_flags(message: str) -> str:
+    """Return an error message with flags in place of the parameters of Python.
+
+    Parameters
+    ----------
+    message : str
+        Such as "pass weights=None, or another image_size".
+
+    Examples
+    --------
+    >>> in_flags("backbone='resnet51' is unknown. Pass weights=None, or another image_size.")
+    '--backbone resnet51 is unknown. Pass --weights none, or another --image-size.'
+    """
+    known = {"weights", "backbone", "finetune", *_names()}
+
+    def value(match: re.Match[str]) -> str:
+        text = match[2].strip("'\"")
+        return f"{_flag(match[1])} {text.lower() if text == 'None' else text}"
+
+    names = "|".join(sorted(known, key=len, reverse=True))
+    message = re.sub(rf"\b({names})=('[^']*'|\"[^\"]*\"|[\w.]+\b)", value, message)
+    longer = "|".join(name for name in known if "_" in name)
+    return re.sub(rf"(?<![-\w'\"])({longer})(?![\w'\"=])", lambda m: _flag(m[1]), message)
+
+
+def _names() -> set[str]:
+    from ..estimators.h2edl import H2EDLClassifier
+
+    return set(parameters_of(H2EDLClassifier))
 
 
 def describe(kind: Any) -> list[tuple[str, str, str]]:

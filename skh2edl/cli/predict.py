@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.console import Console
 from typer import Argument
 
 from . import common
-from .calibrate import hedge_size
+from .calibrate import hedge_threshold
 from .common import option
 from .data import Data, read_unlabelled
 from .tables import FORMATS, Row, Spool
@@ -32,8 +33,8 @@ def predict(
     ],
     out: Annotated[
         Path, option("Table to write: .csv, .parquet, .json or .jsonl.", "--out", "-o")
-    ] = Path("answers.csv"),
-    promise: Annotated[
+    ] = Path("predictions.csv"),
+    target_accuracy: Annotated[
         float | None,
         option(
             "Accuracy that the hedged predictions reach on average.",
@@ -69,7 +70,7 @@ def predict(
 
       skh2edl predict birds.safetensors "camera*/*.jpg" --out predictions.parquet
 
-      skh2edl predict birds.safetensors photo.jpg --promise 0.99 -o prediction.json
+      skh2edl predict birds.safetensors photo.jpg --target-accuracy 0.99 -o prediction.json
     """
     from ..estimators.model_card import read_card
     from ..estimators.model_files import load_model
@@ -80,22 +81,28 @@ def predict(
     data = read_unlabelled(inputs, image_column=image_column, features=_features(estimator))
     if estimator.backbone is not None:
         estimator.set_params(on_bad_image="skip", n_workers=workers, batch_size=batch_size)
-    threshold = _threshold(card, promise, remarks)
+    threshold = _threshold(card, target_accuracy, remarks)
     classified = _Classified(estimator, data, threshold, all_vacuities)
     spool = Spool(out, classified.columns, _identity(model, data, threshold))
     if spool.n_done:
         remarks.print(f"Resuming after {spool.n_done} of {len(data)} that were done before.")
-    n_bad = _fill(spool, classified, batch_size, strict, remarks)
+    n_bad, reached = _fill(spool, classified, batch_size, strict, remarks)
     common.say_written(results, out, f" ({len(data)} rows)")
+    if threshold is not None:
+        _say_levels(remarks, reached, card, target_accuracy)
     if n_bad:
         remarks.print(f"[yellow]{n_bad} could not be read; see the column error.[/yellow]")
 
 
 def _fill(
     spool: Spool, classified: _Classified, batch_size: int, strict: bool, remarks: Console
-) -> int:
-    """Classify what is not in the spool yet, write the table and count the unreadable images."""
+) -> tuple[int, Counter[str]]:
+    """Classify what is not in the spool yet and write the table.
+
+    Return the number of unreadable images, and of hedged predictions at each level.
+    """
     n_bad, n_samples = 0, len(classified.data)
+    reached: Counter[str] = Counter()
     try:
         with closing(spool), common.progress(remarks, "images", n_samples) as advance:
             advance(spool.n_done)
@@ -107,45 +114,40 @@ def _fill(
                 n_bad += len(bad)
                 spool.add(rows)
                 advance(len(rows))
+            reached.update(filter(None, spool.values("hedged_level")))
             spool.finish(n_samples)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"{spool.n_done} of {n_samples} are done; the same command resumes from there."
         ) from None
-    return n_bad
+    return n_bad, reached
 
 
-def _threshold(card: ModelCard, promise: float | None, remarks: Console) -> float | None:
+def _threshold(card: ModelCard, target_accuracy: float | None, remarks: Console) -> float | None:
     """Return the least probability of a hedged prediction; None for no hedged predictions."""
-    from ..report.hedging import threshold_for
-
-    needed, size = card.needed, hedge_size(card)
-    if not needed.size:
-        if promise is not None:
-            raise ValueError(
-                "The model has no hedge, so no accuracy can be guaranteed. Set it with skh2edl "
-                "calibrate, or drop --promise."
-            )
+    if target_accuracy is not None:
+        return hedge_threshold(card, target_accuracy)
+    try:
+        return hedge_threshold(card, _TARGET_ACCURACY)
+    except ValueError:
         remarks.print(
-            "The model has no hedge, so there is no hedged prediction; skh2edl calibrate sets one."
+            f"The model has no hedge for {_TARGET_ACCURACY:.0%}, so there is no hedged prediction; "
+            "skh2edl calibrate sets one."
         )
-        return None
-    wanted = _TARGET_ACCURACY if promise is None else promise
-    threshold = threshold_for(needed, wanted)
-    if math.isfinite(threshold):
-        return threshold
-    most = f"{100 * needed.size / (needed.size + 1):.1f} %"
-    if promise is not None:
-        raise ValueError(
-            f"The hedge was set on {size}, with which at most {most} can be "
-            f"guaranteed, not {100 * promise:g} %. Lower --promise, or give more to skh2edl "
-            "calibrate."
-        )
-    remarks.print(
-        f"The hedge was set on {size}, too few to guarantee {100 * wanted:g} %, so "
-        f"there is no hedged prediction; --promise can be at most {most}."
-    )
     return None
+
+
+def _say_levels(
+    remarks: Console, levels: Counter[str], card: ModelCard, target_accuracy: float | None
+) -> None:
+    """Say how often the hedge predicted at each level, and what held-out images say of it."""
+    wanted, n_samples = target_accuracy or _TARGET_ACCURACY, levels.total()
+    if not n_samples:
+        return
+    said = ", ".join(f"{level} for {n / n_samples:.0%}" for level, n in levels.most_common())
+    remarks.print(f"Hedged at {wanted:.0%}: {said} of {n_samples}.")
+    if known := card.notes.get(f"hedge at {wanted:.0%}"):
+        remarks.print(f"On held-out images: {known}.")
 
 
 def _features(estimator: Any) -> list[str] | None:
@@ -259,7 +261,7 @@ class _Classified:
         tree = self.tree
         n_below = tree.leaf_stop[node] - tree.leaf_start[node]
         if n_below == tree.n_leaves:
-            return "nothing"
+            return "cannot tell"
         return "leaf" if n_below == 1 else self.levels[tree.depths[node] - 1]
 
 

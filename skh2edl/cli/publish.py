@@ -35,7 +35,7 @@ def publish(
     ],
     form: Annotated[str, option(f"One of {', '.join(ENDINGS)}.", "--as")],
     out: Annotated[Path, option("File to write: .csv or .json.", "--out", "-o")],
-    promise: Annotated[
+    target_accuracy: Annotated[
         float | None,
         option(
             "Accuracy that the predictions reach on average; coarser classes where needed.",
@@ -76,11 +76,11 @@ def publish(
     camtrap-dp (observations of images or of events), label-studio (tasks with predictions),
     fiftyone (labels.json) and coco.
 
-    An image is identified as its best leaf. With --promise or --threshold it may be an ancestor:
-    --promise guarantees an accuracy, and --threshold asks each level for a probability, as deployed
-    systems do. With both the guarantee still holds, because an ancestor of a right class is right.
-    With --candidates the probabilities are those among the candidates; a guarantee for all classes
-    does not hold there. Images that cannot be read are left out.
+    An image is identified as its best leaf. With --target-accuracy or --threshold it may be an
+    ancestor: the first guarantees an accuracy, and the second asks each level for a probability, as
+    deployed systems do. With both the guarantee still holds, because an ancestor of a right class
+    is right. With --candidates the probabilities are those among the candidates; a guarantee for
+    all classes does not hold there. Images that cannot be read are left out.
 
     For example:
 
@@ -94,6 +94,7 @@ def publish(
     from ..estimators.model_files import load_model
     from ..exports import Identifications, write_export
     from ..report.predictions import read_predictions
+    from .calibrate import hedge_threshold
     from .data import read_unlabelled
     from .predict import _features
 
@@ -103,14 +104,16 @@ def publish(
     common.check_output(out, (ENDINGS[form],))
     if (form == "camtrap-dp") != (media is not None):
         raise UsageError("--as camtrap-dp needs --media, and only that takes it.")
-    if promise is not None and candidates is not None:
+    if target_accuracy is not None and candidates is not None:
         raise UsageError(
-            "--promise cannot be kept among --candidates: it was set for all classes. Use one of "
-            "the two, or --threshold."
+            "--target-accuracy cannot be kept among --candidates: it was set for all classes. Use "
+            "one of the two, or --threshold."
         )
     estimator = load_model(model)
     tree = estimator.taxonomy_
-    limit = None if promise is None else _needed(read_card(model).needed, promise)
+    limit = None
+    if target_accuracy is not None:
+        limit = hedge_threshold(read_card(model), target_accuracy)
     data = read_unlabelled(inputs, image_column=image_column, features=_features(estimator))
     if estimator.backbone is not None:
         estimator.set_params(on_bad_image="skip", n_workers=workers)
@@ -134,25 +137,6 @@ def publish(
     if len(ids) < len(data):
         n_bad = len(data) - len(ids)
         remarks.print(f"[yellow]{n_bad} could not be read and are left out.[/yellow]")
-
-
-def _needed(needed: Any, promise: float) -> float:
-    from ..report.hedging import threshold_for
-
-    if not needed.size:
-        raise ValueError(
-            "The model has no hedge, so no accuracy can be guaranteed. Set it with skh2edl "
-            "calibrate, or drop --promise."
-        )
-    limit = threshold_for(needed, promise)
-    if limit == float("inf"):
-        most = 100 * needed.size / (needed.size + 1)
-        raise ValueError(
-            f"The hedge was set on {needed.size} images, with which at most {most:.1f} % can be "
-            f"guaranteed, not {100 * promise:g} %. Lower --promise, or give more images to skh2edl "
-            "calibrate."
-        )
-    return limit
 
 
 def _hedged(found: Any, limit: float) -> Any:

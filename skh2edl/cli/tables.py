@@ -107,6 +107,19 @@ class Spool:
         self._file.flush()
         os.fsync(self._file.fileno())
 
+    def values(self, column: str) -> list[Any]:
+        """Return the values of a column so far; none if there is no such column.
+
+        Parameters
+        ----------
+        column : str
+            Its name.
+        """
+        if column not in self._keys:
+            return []
+        place = self._keys.index(column)
+        return [row[place] for row in self._rows()]
+
     def close(self) -> None:
         """Close the spool and keep its rows."""
         self._file.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from numbers import Integral
@@ -9,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 from sklearn.frozen import FrozenEstimator
@@ -17,6 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
+from ..heads.base import LeafRanges, TreeHead
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
 from ..utils.sklearn_tools import HasMethods, StrOptions, safe_indexing
@@ -380,6 +383,38 @@ def fit_evidence_scale(
     # -log P(label) is a sum over depths, so each factor can be found alone.
     supported = [(weight > 0) & (depth == level) for level in range(n_levels)]
     return np.array([fit_to(where) if where.any() else shared for where in supported])
+
+
+def fit_head_scale(parts: Sequence[tuple[TreeHead, FloatArray, IntArray]]) -> float:
+    """Return the factor for :meth:`TreeHead.rescale` with the least mean of ``-log P(label)``.
+
+    It is the evidence scale of an evidential head and one over the temperature of a softmax.
+
+    Parameters
+    ----------
+    parts : sequence of (TreeHead, features, nodes)
+        Heads, the standardised features of samples that they were not fitted on, and the true
+        nodes. The root as label counts for nothing.
+    """
+    held = []
+    for head, features, nodes in parts:
+        tree = head.segments.taxonomy
+        counted = np.flatnonzero(tree.last_decision[nodes] >= 0)
+        inside = LeafRanges.of(tree, nodes[counted]).inside(tree.n_leaves)
+        held.append((head, torch.from_numpy(features[counted]), inside))
+
+    @torch.inference_mode()
+    def nll(log_factor: float) -> float:
+        total, n_samples = 0.0, 0
+        for head, features, inside in held:
+            scaled = copy.deepcopy(head)
+            scaled.rescale(float(np.exp(log_factor)))
+            leaves = scaled.leaf_log_probability(features)
+            total -= float(leaves.where(inside, -torch.inf).logsumexp(1).double().sum())
+            n_samples += len(features)
+        return total / n_samples
+
+    return float(np.exp(_minimize(nll)))
 
 
 def _decisions_made(opinion: HyperOpinion, nodes: IntArray, weight: FloatArray) -> Any:

@@ -30,8 +30,9 @@ class ImageFeatureExtractor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     backbone : str or nn.Module, default="resnet50"
         Any model of timm, also by "hf-hub:" or "local-dir:" and its place; or a module, see
         :class:`ImageBackbone`.
-    weights : "pretrained", path or None, default="pretrained"
-        timm's own weights, a local ``.safetensors`` or ``.pth`` file, or a random start.
+    weights : "pretrained", "packaged", path or None, default="pretrained"
+        timm's own weights, those of the extra ``packaged`` (tf_efficientnet_lite0, no download), a
+        local ``.safetensors`` or ``.pth`` file, or a random start.
     image_size : int or (height, width), default=None
         None takes the size the weights were trained for.
     batch_size : int, default=64

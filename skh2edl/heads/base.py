@@ -178,6 +178,18 @@ class TreeHead(nn.Module):
         """Return log P of each leaf in tree order: (n, n_leaves)."""
         raise NotImplementedError
 
+    def rescale(self, factor: float) -> None:
+        """Multiply the logits by a factor, as a temperature of one over it does.
+
+        Parameters
+        ----------
+        factor : float
+            Above 0; below 1 makes the head less confident.
+        """
+        with torch.no_grad():
+            self.linear.weight.mul_(factor)
+            self.linear.bias.mul_(factor)
+
     def supervise(self, label_weight: np.ndarray) -> None:
         """Record the labels of further training; heads without a supervision mask ignore them.
 
@@ -254,6 +266,11 @@ class EvidentialHead(TreeHead):
     def to_evidence(self, logits: Tensor) -> Tensor:
         """Turn logits into evidence, ``s * f(logits)``; f is softplus unless `evidence` says so."""
         return self.evidence_function(logits) * self.log_scale.exp()
+
+    def rescale(self, factor: float) -> None:
+        """Multiply the evidence by a factor."""
+        with torch.no_grad():
+            self.log_scale.add_(math.log(factor))
 
     def kl_weight_at(self, progress: float) -> float:
         """Return the weight of the KL regulariser at some fraction of the training."""

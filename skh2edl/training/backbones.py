@@ -15,7 +15,7 @@ from ..utils.hashing import hash_values
 from ..utils.randomness import isolated_rng
 from .adapters import ImageBackbone, adapt, is_rebuildable, probe
 from .devices import on_device
-from .weight_files import first_line, load_packaged, load_weights
+from .weight_files import check_connection, first_line, load_packaged, load_weights
 
 __all__ = ["Backbone", "create_backbone", "extract_features", "parameter_groups"]
 
@@ -259,10 +259,14 @@ def _build(name: str, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     is_elsewhere = name.startswith(_SOURCES)
     if not pretrained and not is_elsewhere:
         return timm.create_model(name, pretrained=False, num_classes=0, **options)
-    remedy = "pass weights='path/to/file.safetensors' (or .pth), or weights=None for a random start"
+    remedy = (
+        "pass weights='packaged' with backbone='tf_efficientnet_lite0', "
+        "weights='path/to/file.safetensors' (or .pth), or weights=None for a random start"
+    )
     if not is_elsewhere and not timm.is_model_pretrained(name):
         raise ValueError(f"timm offers no pretrained weights for backbone={name!r}; {remedy}.")
     try:
+        check_connection(name)
         return timm.create_model(name, pretrained=pretrained, num_classes=0, **options)
     except Exception as error:  # the hub's client raises errors of several libraries
         raise OSError(

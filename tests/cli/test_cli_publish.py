@@ -50,11 +50,13 @@ def test_a_table_of_ranks_is_what_the_model_predicts(zoo, tmp_path):
     assert float(rows[0]["score"]) == pytest.approx(model.predict_proba(frame)[0].max(), abs=1e-5)
 
 
-def test_thresholds_and_promises_stop_at_coarser_classes(zoo, tmp_path):
+def test_thresholds_and_targets_stop_at_coarser_classes(zoo, tmp_path):
     assert publish(zoo, "ranks", tmp_path / "a.csv", "--threshold", "species=0.9").exit_code == 0
     last = read_csv(tmp_path / "a.csv")[2]
     assert (last["kind"], last["species"]) == ("cat", "")
-    assert publish(zoo, "darwin-core", tmp_path / "b.csv", "--promise", "0.95").exit_code == 0
+    assert (
+        publish(zoo, "darwin-core", tmp_path / "b.csv", "--target-accuracy", "0.95").exit_code == 0
+    )
     rows = read_csv(tmp_path / "b.csv")
     assert rows[0]["identificationVerificationStatus"] == "unverified"
     assert rows[0]["identifiedBy"].startswith("model (skh2edl")
@@ -122,12 +124,18 @@ def test_photographs_of_a_camera_trap_become_observations_of_events(photos, tmp_
         ("excel", "x.csv", (), "--as must be one of ranks, darwin-core", 2),
         ("coco", "x.csv", (), "must end in .json", 2),
         ("camtrap-dp", "x.csv", (), "camtrap-dp needs --media", 2),
-        ("ranks", "x.csv", ("--promise", 0.9, "--candidates", "cat"), "cannot be kept among", 2),
+        (
+            "ranks",
+            "x.csv",
+            ("--target-accuracy", 0.9, "--candidates", "cat"),
+            "cannot be kept among",
+            2,
+        ),
         ("ranks", "x.csv", ("--threshold", "species"), "must look like NAME=VALUE", 2),
         ("ranks", "x.csv", ("--threshold", "species=high"), "must end in a number", 2),
         ("ranks", "x.csv", ("--threshold", "order=0.5"), "has no level 'order'", 1),
         ("ranks", "x.csv", ("--candidates", "bird"), "candidates must name nodes", 1),
-        ("ranks", "x.csv", ("--promise", "0.999"), "Lower --promise", 1),
+        ("ranks", "x.csv", ("--target-accuracy", "0.999"), "Lower --target-accuracy", 1),
     ],
 )
 def test_what_cannot_be_published_is_refused(zoo, tmp_path, form, out, more, message, code):

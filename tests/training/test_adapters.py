@@ -328,6 +328,7 @@ def place(request, tmp_path, monkeypatch):
         return str(tmp_path / "model" / filename)
 
     monkeypatch.setattr("timm.models._hub.hf_hub_download", download)
+    monkeypatch.setattr("skh2edl.training.backbones.check_connection", lambda name: None)
     return "hf-hub:someone/model", model
 
 

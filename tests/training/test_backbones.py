@@ -1,7 +1,9 @@
 import argparse
 import copy
+import os
 import pickle
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +20,10 @@ from skh2edl.training.backbones import (
     load_weights,
     parameter_groups,
 )
+from skh2edl.training.weight_files import fitting_backbones
 
 TINY = "test_resnet"
+ASSETS = Path(os.environ.get("SKH2EDL_ASSETS", Path(__file__).parents[3] / "shared" / "assets"))
 
 
 def make(**options):
@@ -271,6 +275,18 @@ def test_weights_that_are_nothing_known_are_refused(weights):
 # ------------------------------------------------------------------------------- the download
 
 
+class Hub:
+    """The hub's client: alive unless there is an error to raise."""
+
+    def __init__(self, error=None):
+        self.error, self.timeouts = error, []
+
+    def head(self, address, timeout):
+        self.timeouts.append(timeout)
+        if self.error is not None:
+            raise self.error
+
+
 def test_pretrained_weights_come_from_timm(monkeypatch, whole):
     asked = []
 
@@ -279,6 +295,7 @@ def test_pretrained_weights_come_from_timm(monkeypatch, whole):
         return dict(whole.state_dict())
 
     monkeypatch.setattr("timm.models._builder.load_state_dict_from_hf", fake)
+    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: Hub())
     backbone = make(weights="pretrained")
     assert asked == ["timm/test_resnet.r160_in1k"]
     assert torch.equal(backbone.model.conv1[0].weight, whole.conv1[0].weight)
@@ -290,9 +307,33 @@ def test_without_a_connection_the_remedy_is_named(monkeypatch, error):
         raise error("Name or service not known")
 
     monkeypatch.setattr("timm.models._builder.load_state_dict_from_hf", fail)
+    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: Hub())
     match = rf"'test_resnet' \({error.__name__}: .*not known.*weights='path/to/file.safetensors'"
     with pytest.raises(OSError, match=match):
         make(weights="pretrained")
+
+
+def test_a_dead_network_is_noticed_in_one_short_try_before_timm_is_asked(monkeypatch):
+    hub = Hub(ConnectionError("Network is unreachable"))
+    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: hub)
+    monkeypatch.setattr(
+        "timm.models._builder.load_state_dict_from_hf", lambda *_, **__: pytest.fail("a download")
+    )
+    match = r"ConnectionError: Network is unreachable.*weights='packaged'.*weights=None"
+    with pytest.raises(OSError, match=match):
+        make(weights="pretrained")
+    with pytest.raises(OSError, match="name a folder, local-dir:path"):
+        create_backbone("hf-hub:someone/something")
+    assert len(hub.timeouts) == 2
+    assert max(hub.timeouts) <= 5
+
+
+def test_weights_in_the_cache_of_the_hub_need_no_connection(monkeypatch, whole):
+    state = dict(whole.state_dict())
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: "model.safetensors")
+    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: pytest.fail("a connection"))
+    monkeypatch.setattr("timm.models._builder.load_state_dict_from_hf", lambda *_, **__: state)
+    assert torch.equal(make(weights="pretrained").model.conv1[0].weight, whole.conv1[0].weight)
 
 
 def test_a_model_without_pretrained_weights_says_so():
@@ -500,3 +541,45 @@ def test_loading_is_strict(tmp_path):
     path = write(tmp_path / "a.safetensors", {"conv1.0.weight": torch.zeros(1)})
     with pytest.raises(ValueError, match=r"conv1\.0\.weight is"):
         load_weights(model, path)
+
+
+# ------------------------------------------------------------- which backbone a file belongs to
+
+
+def test_a_file_named_after_its_model_is_recognised(tmp_path, whole):
+    path = write(tmp_path / "best_test_resnet_3.safetensors", dict(whole.state_dict()))
+    assert fitting_backbones(path) == ["test_resnet"]
+    with pytest.raises(ValueError, match=r"By its name .* it is backbone='test_resnet'"):
+        create_backbone("test_vit", weights=path)
+
+
+def test_a_name_that_the_tensors_contradict_is_not_believed(tmp_path, whole, monkeypatch):
+    monkeypatch.setattr("timm.list_modules", lambda: ["resnet"])
+    monkeypatch.setattr("timm.list_models", lambda *_, **__: ["resnet18", "test_resnet"])
+    path = write(tmp_path / "resnet18.safetensors", dict(whole.state_dict()))
+    assert fitting_backbones(path) == ["test_resnet"]
+
+
+def test_a_file_that_no_model_fits_is_of_none(tmp_path, monkeypatch):
+    monkeypatch.setattr("timm.list_modules", lambda: ["resnet"])
+    monkeypatch.setattr("timm.list_models", lambda *_, **__: ["resnet18", "test_resnet"])
+    path = write(tmp_path / "a.safetensors", {"mine.weight": torch.zeros(2)})
+    assert fitting_backbones(path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.assets
+@pytest.mark.parametrize(
+    ("file", "names"),
+    [
+        ("resnet50_imagenet_fp16", ["resnet50", "resnetaa50", "resnetblur50"]),
+        ("tf_efficientnet_lite0", ["efficientnet_lite0", "tf_efficientnet_lite0"]),
+    ],
+)
+def test_without_its_name_a_file_is_of_all_models_with_its_tensors(tmp_path, file, names):
+    source = ASSETS / "weights" / f"{file}.safetensors"
+    if not source.is_file():
+        pytest.skip("needs SKH2EDL_ASSETS")
+    assert fitting_backbones(source) == [file.removesuffix("_imagenet_fp16")]
+    (tmp_path / "weights.safetensors").symlink_to(source)
+    assert fitting_backbones(tmp_path / "weights.safetensors") == names
