@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..decisions.annotation import AnnotationPlan, rank_for_annotation
 from ..images import ImageSource
 from ..metrics.inputs import check_length, label_nodes
 from ..opinions.hyper_opinion import HyperOpinion
@@ -22,7 +21,6 @@ from .images import choose_images, content_hashes, picture_source
 from .predictions import Predictions, read_predictions, unlabelled
 from .problems import find_problems, mended_truth
 
-_PLANNED = 6
 _SHOWN_PAIRS = 8
 # Fields of the records that hold nodes; the JSON has their labels.
 _NODE_FIELDS = {"truth", "predicted", "meeting", "node", "nodes", "taken_for", "children"}
@@ -97,8 +95,6 @@ class EvaluationReport:
         Serious ones first.
     mended : Mended or None
         Levels and hedges without the faults of the data that explain mistakes.
-    plan : AnnotationPlan or None
-        Images with the most uncertainty, at different places, for evidential classifiers.
     questions : list of Question
         Which level can be trusted, which classes are confused, what to label next.
 
@@ -171,7 +167,6 @@ class EvaluationReport:
         self.mended = self._mend(read, labels, train_truth, calibration)
         pairs = figures.confusion_pairs(predictions, np.where(predictions.readable, truth, 0))
         self.confusions = self._shown_pairs(pairs)
-        self.plan = self._plan()
         explained = questions.explained_classes(self.problems)
         self.chosen = choose_images(predictions, truth, explained=explained)
         self.questions = [
@@ -229,14 +224,6 @@ class EvaluationReport:
         if worst is not None and all(pair is not worst for pair in shown):
             shown.append(worst)
         return shown
-
-    def _plan(self) -> AnnotationPlan | None:
-        """Choose images with uncertainty at different places."""
-        if self.predictions.opinion is None:
-            return None
-        rows = np.flatnonzero(self.predictions.readable)
-        plan = rank_for_annotation(self.predictions.opinion[rows], min(_PLANNED, rows.size))
-        return plan._replace(rows=rows[plan.rows])
 
     @classmethod
     def from_estimator(

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..taxonomy.taxonomy import Taxonomy
 from .figures import (
@@ -31,8 +30,8 @@ GOOD_ECE, POOR_ECE = 0.03, 0.1
 CARE = 0.15
 # Samples below which a level says that they are few.
 _FEW = 50
-# Classes of a level, and places with equally much belief, that are named.
-_MOST_NAMED, _MOST_EQUAL = 6, 3
+# Classes of a level that are named.
+_MOST_NAMED = 6
 # Classes to collect that are named.
 _MOST_CLASSES = 3
 
@@ -324,39 +323,6 @@ def place(tree: Taxonomy, node: int) -> str:
     if node == 0:
         return f"the top of the tree ({tree.root_name})"
     return str(tree.label(node))
-
-
-def where_belief_stops(tree: Taxonomy, stops: npt.ArrayLike) -> str:
-    """Say how much of the belief in one image reaches no leaf, and where the largest part stops.
-
-    Parameters
-    ----------
-    tree : Taxonomy
-        The tree.
-    stops : array-like of shape (n_branching,)
-        Belief that stops at each branching node.
-
-    Examples
-    --------
-    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
-    >>> where_belief_stops(tree, [0.1, 0.4, 0.2])
-    '70 % of the belief reaches no leaf, and most of that (40 %) stops at cat'
-    >>> where_belief_stops(tree, [0.2, 0.3, 0.2])
-    '70 % of the belief reaches no leaf; the largest part (30 %) stops at cat'
-    """
-    parts = np.asarray(stops, dtype=np.float64)
-    said = f"{percent(parts.sum())} of the belief reaches no leaf"
-    largest = percent(parts.max())
-    # Parts that are written alike are alike for the reader.
-    equal = [i for i in np.argsort(-parts, kind="stable") if percent(parts[i]) == largest]
-    places = [place(tree, int(tree.branching_nodes[i])) for i in equal]
-    if len(places) > _MOST_EQUAL:
-        return f"{said}; it stops at many places"
-    if len(places) > 1:
-        return f"{said}; the largest parts ({largest} each) stop at {listed(places)}"
-    if parts.max() > parts.sum() / 2:
-        return f"{said}, and most of that ({largest}) stops at {places[0]}"
-    return f"{said}; the largest part ({largest}) stops at {places[0]}"
 
 
 # What should I label next? -----------------------------------------------------------------------

@@ -83,7 +83,6 @@ def render(report: EvaluationReport) -> str:
         has_explained=bool(explained),
         decisions=decisions[:_MAX_DECISIONS],
         other_decisions=decisions[_MAX_DECISIONS:],
-        planned=_planned(report),
         has_class_faults=any(each.is_serious and each.nodes for each in report.problems),
         shot_of=partial(_shot, report),
         label_of=partial(_label, report),
@@ -234,17 +233,6 @@ def _group(report: EvaluationReport, pair: Confusion) -> tuple[int, int, int | N
         if rows.size:
             return leaf, n_leaf, int(rows[predictions.path_probability[rows, -1].argmax()])
     return leaf, n_leaf, None
-
-
-def _planned(report: EvaluationReport) -> list[tuple[int, str]]:
-    """Return the images with the most uncertainty, each with where its belief stops."""
-    tree, opinion = report.taxonomy, report.predictions.opinion
-    if report.plan is None or report.images is None or opinion is None:
-        return []
-    return [
-        (row, questions.where_belief_stops(tree, opinion.mass[row, tree.n_leaves :]))
-        for row in report.plan.rows.tolist()
-    ]
 
 
 def _case(report: EvaluationReport, row: int) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from skh2edl.report.figures import (
     worst_rate,
 )
 from skh2edl.report.predictions import Predictions
-from skh2edl.report.questions import where_belief_stops
 
 TREE = Taxonomy.from_paths(
     [("cat", "lynx"), ("cat", "puma"), ("dog", "fox"), ("dog", "wolf"), ("moss",)],
@@ -300,24 +299,6 @@ def test_whether_uncertainty_finds_mistakes_is_counted_in_pairs_and_said():
     options = {"opinion": opinion, "images": images}
     said = words(EvaluationReport.from_predictions(y, proba, TREE, **options).to_html())
     assert "the wrong one leaves more open in 83 % of the cases: enough to sort predictions" in said
-    # Every uncertain image comes with its label.
-    assert said.count("Labelled puma.") == 2
-    assert said.count("Labelled lynx.") == 3
-
-
-def test_most_of_the_belief_is_said_only_of_more_than_half():
-    tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
-    assert where_belief_stops(tree, [0.1, 0.5, 0.2]).endswith(
-        "and most of that (50 %) stops at cat"
-    )
-    assert where_belief_stops(tree, [0.2, 0.3, 0.15]).endswith(
-        "the largest part (30 %) stops at cat"
-    )
-    # Written alike, neither is the largest for the reader.
-    assert where_belief_stops(tree, [0.3, 0.302, 0.1]) == (
-        "70 % of the belief reaches no leaf; the largest parts (30 % each) stop at cat and the top "
-        "of the tree (root)"
-    )
 
 
 @pytest.fixture(scope="module")
