@@ -34,15 +34,15 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}f}" if np.isfinite(value) else "–"
 
 
-def listed(parts: Sequence[str]) -> str:
-    """Write "a, b and c".
+def listed(parts: Sequence[str], last: str = "and") -> str:
+    """Write "a, b and c", or "a, b or c".
 
     Examples
     --------
     >>> listed(["a", "b", "c"]), listed(["a"])
     ('a, b and c', 'a')
     """
-    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+    return f" {last} ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 def counted(n: int, one: str, several: str = "") -> str:
