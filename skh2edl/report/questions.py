@@ -73,6 +73,17 @@ def level_name(name: str) -> str:
     return name if name.startswith("level ") else f"“{name}”"
 
 
+def level_heading(name: str) -> str:
+    """Return a level's name for a table.
+
+    Examples
+    --------
+    >>> level_heading("genus"), level_heading("leaf")
+    ('genus', 'finest level')
+    """
+    return "finest level" if name == "leaf" else name
+
+
 def place_name(tree: Taxonomy, node: int) -> str:
     """Return the label of a node; the root is the top of the tree."""
     return "the top of the tree" if tree.last_decision[node] < 0 else str(tree.label(node))

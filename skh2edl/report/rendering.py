@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _MAX_CARDS = 300
 # Children of a node that are shown at once, and names of those without images.
 _MAX_CHILDREN, _MAX_EMPTY = 12, 20
+# Classes of a level that are all named in the heading.
+_MAX_MEMBERS = 4
 
 _SECTIONS = {
     "levels": ("Levels", "How often is it right?"),
@@ -70,9 +72,10 @@ def render(report: EvaluationReport) -> str:
         sections=[(key, *titles) for key, titles in _SECTIONS.items() if is_shown.get(key, True)],
         measured=measured,
         names=[questions.level_name(level.name) for level in report.levels],
+        members=[_members(report.taxonomy, level.depth) for level in report.levels],
         top=_branch(report, 0) if report.nodes else None,
         cards=[_card(report, mistake) for mistake in report.mistakes[:_MAX_CARDS]],
-        bins=[_bins(report, level) for level in measured],
+        bins={level.depth: _bins(report, level) for level in measured},
         depth=_depth(report),
         script=Markup(script),
         # Names from the data can never become a script that runs: only this text may.
@@ -89,17 +92,29 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=_unbroken,
     )
     environment.filters |= {
         name: getattr(wording, name)
-        for name in ("counted", "interval", "listed", "number", "part_of", "percent")
+        for name in ("counted", "interval", "number", "part_of", "percent")
     }
-    environment.filters |= {"thousands": "{:,}".format, "word_id": word_id}
+    environment.filters |= {
+        "heading": questions.level_heading,
+        "thousands": "{:,}".format,
+        "word_id": word_id,
+    }
     environment.globals |= {
         name: getattr(questions, name)
         for name in ("CARE", "calibration_sentence", "place_name", "verdict_of")
     }
     return environment
+
+
+def _unbroken(value: Any) -> Any:
+    """Keep a number and its percent sign on one line."""
+    if type(value) is not str:
+        return value
+    return re.sub(r"(\d) %", "\\1\N{NO-BREAK SPACE}%", value)
 
 
 def word_id(name: str) -> str:
@@ -111,6 +126,14 @@ def word_id(name: str) -> str:
     'word-95-interval'
     """
     return "word-" + re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def _members(tree: Taxonomy, depth: int) -> str:
+    """Name the classes of a level, or the first two of many."""
+    nodes = tree.nodes_at_depth(depth)
+    few = nodes.size <= _MAX_MEMBERS
+    said = ", ".join(str(tree.names[node]) for node in (nodes if few else nodes[:2]))
+    return said if few else f"such as {said}"
 
 
 class _Branch(NamedTuple):
@@ -136,7 +159,9 @@ def _branch(report: EvaluationReport, first: int) -> _Branch:
         empty = [*empty[:_MAX_EMPTY], f"{len(empty) - _MAX_EMPTY:,} more"]
     children = [_branch(report, node) for node in known]
     children.sort(key=lambda each: (each.figures.accuracy, -each.figures.n_samples))
-    title = " › ".join(str(tree.names[node]) for node in chain) if first else "All images"
+    # Groceries have the chain Lime > Lime: a name is said once.
+    names = dict.fromkeys(str(tree.names[node]) for node in chain)
+    title = " › ".join(names) if first else "All images"
     return _Branch(
         title, report.nodes[chain[-1]], children[:_MAX_CHILDREN], children[_MAX_CHILDREN:], empty
     )
@@ -210,7 +235,7 @@ def _depth(report: EvaluationReport) -> dict[str, Any] | None:
         "groups": [(name, int(rows.sum())) for name, rows in groups.items()],
         "rows": list(
             zip(
-                ["cannot tell", *(level.name for level in report.levels)],
+                ["cannot tell", *(questions.level_heading(level.name) for level in report.levels)],
                 np.transpose([stops[rows].mean(axis=0) for rows in groups.values()]).tolist(),
                 strict=True,
             )

@@ -41,7 +41,7 @@
     wall.replaceChildren(...shown.sort(orders[get("order").value]).map((card) => card.element));
     get("count").textContent = `${shown.length} of ${cards.length}`;
   };
-  get("choose").oninput = draw;
+  get("choose").oninput = get("choose").onchange = draw;
   get("choose").onsubmit = (event) => event.preventDefault();
   document.querySelectorAll("[data-node]").forEach((button) => {
     button.onclick = () => {
