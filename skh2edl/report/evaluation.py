@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..images import ImageSource
-from ..metrics.inputs import check_length, label_nodes
+from ..metrics.inputs import check_length, is_labelled, label_nodes
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
@@ -19,7 +19,7 @@ from ..utils.files import write_atomically
 from . import figures, questions
 from .hedging import HedgeFigures, hedge_figures
 from .images import content_hashes, picture_source
-from .predictions import Predictions, read_predictions, unlabelled
+from .predictions import Predictions, read_predictions
 from .problems import find_problems
 
 # Pairs of confused classes that are kept.
@@ -125,7 +125,8 @@ class EvaluationReport:
     ) -> None:
         if not 0 < trust < 1:
             raise ValueError(f"trust must be a fraction between 0 and 1, got {trust!r}.")
-        self.predictions, self.truth, self.taxonomy = predictions, truth, predictions.taxonomy
+        self.predictions, self.taxonomy = predictions, predictions.taxonomy
+        self.truth = truth = self.taxonomy.last_of_chain[truth]
         self.title, self.trust, self.facts = title, trust, dict(facts or {})
         self.is_cross_calibrated, self.calibration_note = calibration is None, calibration_note
         self.names = self._check_names(names)
@@ -147,7 +148,7 @@ class EvaluationReport:
 
         read, labels = self._readable()
         self.n_samples = len(read)
-        self.n_labelled = int((~unlabelled(labels, self.taxonomy)).sum())
+        self.n_labelled = int(is_labelled(labels, self.taxonomy).sum())
         self.levels = figures.level_figures(read, labels)
         self.kept = figures.kept_ancestors(read, labels)
         self.nodes = figures.node_figures(read, labels, train_truth)

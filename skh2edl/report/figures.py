@@ -1,4 +1,7 @@
-"""The numbers of a report: levels, nodes of the tree, mistakes, confusions and uncertainty."""
+"""The numbers of a report: levels, nodes of the tree, mistakes, confusions and uncertainty.
+
+True labels are nodes, of a chain of only children the last.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score
 
 from ..metrics import hierarchical_report, kept_ancestor
+from ..metrics.inputs import is_labelled, top_of_level, truth_on_level
 from ..metrics.report import level_title
 from ..taxonomy.tree import IntArray
-from .predictions import BoolArray, FloatArray, Predictions, unlabelled
+from .predictions import BoolArray, Predictions
 
 
 class LevelFigures(NamedTuple):
@@ -194,15 +198,13 @@ def wilson_interval(n_right: int, n_samples: int) -> tuple[float, float]:
 
 def mistaken(predictions: Predictions, truth: IntArray) -> BoolArray:
     """Tell which predicted leaves contradict their label; one below an ancestor label does not."""
-    tree = predictions.taxonomy
-    ends = tree.last_of_chain[truth]
-    return np.asarray(tree.lowest_common_ancestor(ends, predictions.best_leaves) != ends)
+    meeting = predictions.taxonomy.lowest_common_ancestor(truth, predictions.best_leaves)
+    return np.asarray(meeting != truth)
 
 
 def labelled_with_leaf(predictions: Predictions, truth: IntArray) -> BoolArray:
     """Tell which images can be read and are labelled with a leaf."""
-    tree = predictions.taxonomy
-    return np.asarray((tree.n_children[tree.last_of_chain[truth]] == 0) & predictions.readable)
+    return np.asarray((predictions.taxonomy.n_children[truth] == 0) & predictions.readable)
 
 
 def level_figures(predictions: Predictions, truth: IntArray) -> list[LevelFigures]:
@@ -219,9 +221,9 @@ def level_figures(predictions: Predictions, truth: IntArray) -> list[LevelFigure
     report = hierarchical_report(tree.labels(truth), predictions.proba, tree, output_dict=True)
     levels = []
     for depth in range(1, tree.n_levels + 1):
-        wanted = tree.climb_to_depth(truth, depth)
-        found, probability = predictions.best_of_level(depth)
-        counts = (wanted >= 0) & ~unlabelled(truth, tree)
+        wanted = truth_on_level(truth, tree, depth)
+        found, probability = top_of_level(predictions.leaf_probability, tree, depth)
+        counts = wanted >= 0
         n_samples, n_right = int(counts.sum()), int((wanted == found)[counts].sum())
         title = level_title(tree, depth)
         levels.append(
@@ -274,11 +276,10 @@ def node_figures(
         From the root down; of a chain of only children the last.
     """
     tree, opinion, best = predictions.taxonomy, predictions.opinion, predictions.best_leaves
-    ends = tree.last_of_chain[truth]
-    meeting = tree.lowest_common_ancestor(ends, best)
-    labelled = np.flatnonzero(~unlabelled(truth, tree))
-    order = labelled[np.argsort(tree.leaf_start[ends[labelled]], kind="stable")]
-    starts = tree.leaf_start[ends[order]]
+    meeting = tree.lowest_common_ancestor(truth, best)
+    labelled = np.flatnonzero(is_labelled(truth, tree))
+    order = labelled[np.argsort(tree.leaf_start[truth[labelled]], kind="stable")]
+    starts = tree.leaf_start[truth[order]]
     branching = dict(zip(tree.branching_nodes.tolist(), range(tree.n_branching), strict=True))
     n_training = None
     if train_truth is not None:
@@ -288,7 +289,7 @@ def node_figures(
         start, stop = int(tree.leaf_start[node]), int(tree.leaf_stop[node])
         rows = order[slice(*np.searchsorted(starts, (start, stop)))]
         # A label above the node may begin at the same leaf.
-        rows = rows[tree.leaf_stop[ends[rows]] <= stop]
+        rows = rows[tree.leaf_stop[truth[rows]] <= stop]
         if not rows.size:
             continue
         leaf = tree.leaf_start[best[rows]]
@@ -296,7 +297,7 @@ def node_figures(
         if node in branching:
             away = tree.last_of_chain[tree.climb_to_depth(away, int(tree.depths[node]))]
         taken = sorted(Counter(away.tolist()).items(), key=lambda item: (-item[1], item[0]))
-        passing = rows[ends[rows] != node]
+        passing = rows[truth[rows] != node]
         vacuity = stopping = np.nan
         if opinion is not None and node in branching:
             column = branching[node]
@@ -330,9 +331,9 @@ def find_mistakes(predictions: Predictions, truth: IntArray) -> list[Mistake]:
     tree, sure = predictions.taxonomy, predictions.path_probability[:, -1]
     rows = np.flatnonzero(mistaken(predictions, truth) & predictions.readable)
     rows = rows[np.argsort(-sure[rows], kind="stable")]
-    ends, given = tree.last_of_chain[truth[rows]], predictions.best_leaves[rows]
-    depths = tree.depths[tree.lowest_common_ancestor(ends, given)] + 1
-    columns = (rows, ends, given, sure[rows], depths)
+    given = predictions.best_leaves[rows]
+    depths = tree.depths[tree.lowest_common_ancestor(truth[rows], given)] + 1
+    columns = (rows, truth[rows], given, sure[rows], depths)
     return [Mistake(*each) for each in zip(*(c.tolist() for c in columns), strict=True)]
 
 
@@ -355,8 +356,7 @@ def confusion_pairs(predictions: Predictions, truth: IntArray) -> list[Confusion
         while tree.depths[predicted] > tree.depths[mistake.truth]:
             predicted = int(tree.parents[predicted])
         pairs[mistake.truth, int(tree.last_of_chain[predicted])].append(mistake.row)
-    ends = tree.last_of_chain[truth[predictions.readable]]
-    n_labelled = np.bincount(ends, minlength=tree.n_nodes)
+    n_labelled = np.bincount(truth[predictions.readable], minlength=tree.n_nodes)
     found = []
     for (first, second), rows in pairs.items():
         n_back = len(pairs.get((second, first), ()))
@@ -379,13 +379,6 @@ def confusion_pairs(predictions: Predictions, truth: IntArray) -> list[Confusion
     return found
 
 
-def uncertainty(predictions: Predictions) -> FloatArray:
-    """Return the belief that reaches no leaf; without opinions, 1 - P of the best leaf."""
-    if predictions.opinion is not None:
-        return np.asarray(predictions.opinion.nonspecificity, dtype=np.float64)
-    return 1 - predictions.path_probability[:, -1]
-
-
 def uncertainty_figures(predictions: Predictions, truth: IntArray) -> UncertaintyFigures | None:
     """Measure whether uncertainty tells mistakes from right predictions, None without both.
 
@@ -397,7 +390,11 @@ def uncertainty_figures(predictions: Predictions, truth: IntArray) -> Uncertaint
         Nodes of the true labels; only those that are leaves count.
     """
     counted = labelled_with_leaf(predictions, truth)
-    wrong, left_open = mistaken(predictions, truth)[counted], uncertainty(predictions)[counted]
+    # Belief that reaches no leaf; without opinions, 1 - P of the best leaf.
+    left_open = 1 - predictions.path_probability[:, -1]
+    if predictions.opinion is not None:
+        left_open = predictions.opinion.nonspecificity
+    wrong, left_open = mistaken(predictions, truth)[counted], left_open[counted]
     if not wrong.any() or wrong.all():
         return None
     return UncertaintyFigures(

@@ -9,10 +9,11 @@ import numpy as np
 from ..decisions._ladders import covers, last_rung, make_ladder
 from ..decisions._needed import thresholds_needed
 from ..decisions._quantile import conformal_quantile, whole_votes
+from ..metrics.inputs import is_labelled
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from .figures import labelled_with_leaf, wilson_interval
-from .predictions import FloatArray, Predictions, unlabelled
+from .predictions import FloatArray, Predictions
 
 TARGETS = (0.9, 0.95, 0.99)
 
@@ -45,7 +46,7 @@ def needed_thresholds(
     array([0. , 0.5])
     """
     ends = tree.last_of_chain[truth]
-    counted = ~unlabelled(ends, tree)
+    counted = is_labelled(ends, tree)
     if not counted.any():
         return np.empty(0)
     needed = thresholds_needed("climb", leaf_probability[counted], ends[counted], tree)
@@ -157,14 +158,13 @@ def hedge_figures(
         each sets the threshold of the other, so that no prediction sets its own threshold.
     """
     tree, leaves = predictions.taxonomy, predictions.leaf_probability
-    ends = tree.last_of_chain[truth]
     counted = labelled_with_leaf(predictions, truth)
     half = np.zeros(len(leaves), dtype=np.int64)
     if needed is None:
         # Every second image, in an order that does not follow classes or folders.
         half[np.random.default_rng(0).permutation(len(leaves))[::2]] = 1
         others = [(half != side) & predictions.readable for side in (0, 1)]
-        parts = [needed_thresholds(leaves[other], ends[other], tree) for other in others]
+        parts = [needed_thresholds(leaves[other], truth[other], tree) for other in others]
     else:
         parts = [np.asarray(needed, dtype=np.float64)]
     figures = []
@@ -174,7 +174,7 @@ def hedge_figures(
         for side, threshold in enumerate(thresholds):
             nodes[half == side] = hedged_nodes(leaves[half == side], tree, threshold)
         n_samples = int(counted.sum())
-        is_right = covers(nodes[counted, None], ends[counted], tree)[:, 0]
+        is_right = covers(nodes[counted, None], truth[counted], tree)[:, 0]
         n_right = int(is_right.sum())
         place = stop_places(nodes[counted], tree)
         n_places = tree.n_levels + 1

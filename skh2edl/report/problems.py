@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..metrics.inputs import is_labelled
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
-from .predictions import BoolArray, unlabelled
+from .predictions import BoolArray
 from .wording import counted
 
 FEW_SAMPLES = 5
@@ -130,7 +131,7 @@ def find_problems(
     taxonomy : Taxonomy
         The tree.
     truth : ndarray of int of shape (n_samples,)
-        Nodes of the labels.
+        Nodes of the labels, of a chain of only children the last.
     names : sequence of str
         Name of each sample.
     readable : ndarray of bool, default=None
@@ -200,11 +201,11 @@ def _label_problems(
 ) -> list[DataProblem]:
     """Find samples whose label stops above the leaves."""
     problems = []
-    without = unlabelled(truth, taxonomy)
+    without = ~is_labelled(truth, taxonomy)
     if n_without := int(without.sum()):
         title = f"{counted(n_without, 'image has', 'images have')} no label"
         problems.append(_problem("unlabelled", title, names[np.flatnonzero(without)]))
-    is_inner = taxonomy.n_children[taxonomy.last_of_chain[truth]] > 0
+    is_inner = taxonomy.n_children[truth] > 0
     rows = np.flatnonzero(~without & is_inner)
     if rows.size:
         title = f"{counted(rows.size, 'label stops', 'labels stop')} half-way down the tree"
@@ -241,8 +242,7 @@ def _leaf_problems(
 
 
 def _leaf_counts(taxonomy: Taxonomy, truth: IntArray) -> IntArray:
-    ends = taxonomy.last_of_chain[truth]
-    return np.bincount(ends, minlength=taxonomy.n_nodes)[taxonomy.leaf_nodes]
+    return np.bincount(truth, minlength=taxonomy.n_nodes)[taxonomy.leaf_nodes]
 
 
 def _divided_classes(
@@ -254,8 +254,8 @@ def _divided_classes(
     places: dict[str, list[int]] = {}
     for leaf in taxonomy.leaf_nodes.tolist():
         places.setdefault(str(taxonomy.names[leaf]), []).append(leaf)
-    has_training = set(taxonomy.last_of_chain[train_truth].tolist())
-    is_apart = set(taxonomy.last_of_chain[truth].tolist()) - has_training
+    has_training = set(train_truth.tolist())
+    is_apart = set(truth.tolist()) - has_training
 
     def paths(leaves: Iterable[int]) -> str:
         found = [taxonomy.path(taxonomy.label(leaf)) for leaf in leaves]

@@ -84,11 +84,6 @@ def level_heading(name: str) -> str:
     return "finest level" if name == "leaf" else name
 
 
-def place_name(tree: Taxonomy, node: int) -> str:
-    """Return the label of a node; the root is the top of the tree."""
-    return "the top of the tree" if tree.last_decision[node] < 0 else str(tree.label(node))
-
-
 # Which level can I trust? ------------------------------------------------------------------------
 
 

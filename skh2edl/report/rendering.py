@@ -104,8 +104,7 @@ def _environment() -> Environment:
         "word_id": word_id,
     }
     environment.globals |= {
-        name: getattr(questions, name)
-        for name in ("CARE", "calibration_sentence", "place_name", "verdict_of")
+        name: getattr(questions, name) for name in ("CARE", "calibration_sentence", "verdict_of")
     }
     return environment
 

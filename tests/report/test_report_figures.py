@@ -129,7 +129,7 @@ def test_vacuity_of_a_node_is_the_mean_over_its_own_images():
 @given(taxonomies(), st.integers(0, 2**32 - 1))
 def test_every_mistake_is_first_made_at_one_node_and_counted_in_one_pair(tree, seed):
     rng = np.random.default_rng(seed)
-    truth = rng.integers(tree.n_nodes, size=30)
+    truth = tree.last_of_chain[rng.integers(tree.n_nodes, size=30)]
     predictions = Predictions.from_proba(rng.dirichlet(np.ones(tree.n_leaves), 30), tree)
     nodes = node_figures(predictions, truth)
     mistakes = find_mistakes(predictions, truth)
