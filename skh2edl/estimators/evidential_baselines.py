@@ -94,7 +94,7 @@ class FlatEDLClassifier(EvidentialBaseline):
         Factor of the evidence.
     initial_vacuity : float, default=0.5
         Vacuity before training, which sets the initial biases.
-    kl_weight : float, default=0.3
+    kl_weight : float, default=0.1
         Full weight of the KL regulariser, which takes evidence for wrong leaves away.
     kl_per_child : bool, default=True
         Whether that weight is divided by the number of leaves.
