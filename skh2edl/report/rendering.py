@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from .. import __version__
 from ..metrics import reliability_curve
@@ -77,7 +76,7 @@ def render(report: EvaluationReport) -> str:
         cards=[_card(report, mistake) for mistake in report.mistakes[:_MAX_CARDS]],
         bins={level.depth: _bins(report, level) for level in measured},
         depth=_depth(report),
-        script=Markup(script),
+        script=script,
         # Names from the data can never become a script that runs: only this text may.
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
