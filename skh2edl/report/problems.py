@@ -232,7 +232,9 @@ def _leaf_problems(
     for kind, is_concerned, of, lack in kinds:
         leaves = np.flatnonzero(is_concerned).tolist()
         if leaves:
-            title = f"{counted(len(leaves), f'class{of} has', f'classes{of} have')} {lack}"
+            noun = "classes" if of or len(leaves) > 1 else "class"
+            verb = "has" if len(leaves) == 1 else "have"
+            title = f"{len(leaves):,}{of} {noun} {verb} {lack}"
             shown = [str(taxonomy.leaves[leaf]) for leaf in leaves]
             if is_concerned is few:
                 shown = [f"{name}: {counts[i]}" for name, i in zip(shown, leaves, strict=True)]

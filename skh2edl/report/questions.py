@@ -169,12 +169,14 @@ def hedge_sentence(report: EvaluationReport) -> str:
     said = f"{start}: of {hedge.n_samples:,} images it says {listed(parts)}."
     n_given, n_right = hedge.given
     if n_given:
-        said += f" When it predicts, {part_of(n_right, n_given)} are right."
+        said += (
+            f" When it predicts, {part_of(n_right, n_given)} are right; with “cannot tell” counted "
+            f"as right, {percent(hedge.accuracy)} of {hedge.n_samples:,}."
+        )
     if hedge.is_missed:
         said += (
-            f" With “cannot tell” counted as right that is {percent(hedge.accuracy)}, less than "
-            f"the guaranteed {percent(hedge.target)}: the images that set it may be too few, or "
-            "unlike these."
+            f" That is less than the guaranteed {percent(hedge.target)}: the images that set it "
+            "may be too few, or unlike these."
         )
     return said
 
@@ -314,7 +316,7 @@ def when_not(report: EvaluationReport) -> Question:
         f"For images unlike these {report.n_samples:,}: another place, season, camera or quality. "
         "The figures hold for images like them.",
         f"For things that are none of its {report.taxonomy.n_leaves:,} classes: it names one of "
-        "them all the same.",
+        "them all the same, or cannot tell.",
     ]
     lacking = {each.kind: each for each in report.problems}
     for kind in ("leaves_without_training", "leaves_without_samples"):

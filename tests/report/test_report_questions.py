@@ -51,7 +51,8 @@ def test_the_hedge_says_how_often_it_predicts_and_is_right_at_each_level():
     said = report_of(counts, calibration=np.full(200, 0.75)).questions[0].sentences[1]
     # The mosses have no coarser class than themselves but the root: P = 0.7.
     assert "of 100 images it says “kind” for 90 (89 % right) and “cannot tell” for 10" in said
-    assert "When it predicts, 80 of 90 (89 %) are right." in said
+    assert "When it predicts, 80 of 90 (89 %) are right; with “cannot tell” counted as" in said
+    assert said.split("as right, ")[1].startswith("90 % of 100.")
     fine = report_of(counts, calibration=np.full(200, 0.5)).questions[0].sentences[1]
     assert "it says “species” for 100 (70 % right) and “cannot tell” for 0" in fine
 
@@ -60,7 +61,7 @@ def test_a_guarantee_that_is_not_kept_is_said():
     # Calibrated on images that were all right, measured on images of which a third is wrong.
     counts = {("lynx", "lynx"): 40, ("puma", "puma"): 40, ("fox", "lynx"): 40}
     report = report_of(counts, calibration=np.zeros(200))
-    assert "67 %, less than the guaranteed 95 %" in report.questions[0].sentences[1]
+    assert "67 % of 120. That is less than the guaranteed 95 %" in report.questions[0].sentences[1]
     step = report.questions[2].sentences[-1]
     assert step.startswith("Set the hedge on more images")
     assert "67 % instead of 90 %, 67 % instead of 95 % and 67 % instead of 99 % right)" in step
