@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..estimators.base import TreeClassifier
 from ..estimators.h2edl import H2EDLClassifier
 from ..estimators.wrapping import find_taxonomy, has_opinions, leaf_log_probability, read_opinion
-from ..metrics.inputs import leaf_probabilities, top_leaves
+from ..metrics.inputs import leaf_probabilities, top_leaves, top_of_level
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
@@ -132,6 +132,11 @@ class Predictions:
         """Probabilities in the order of ``classes_``, each sample's sum exactly 1."""
         proba = self.leaf_probability[:, self.taxonomy.leaf_order]
         return np.asarray(proba / proba.sum(axis=1, keepdims=True))
+
+    def best_of_level(self, depth: int) -> tuple[IntArray, FloatArray]:
+        """Return the most probable node of a level, and its probability, for each sample."""
+        nodes, probability = top_of_level(self.leaf_probability, self.taxonomy, depth)
+        return nodes, np.minimum(probability, 1)
 
     def bounds_of(self, nodes: IntArray) -> tuple[FloatArray, FloatArray] | None:
         """Return belief and plausibility of one node for each sample, None without opinions.
