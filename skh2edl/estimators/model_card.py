@@ -2,8 +2,9 @@
 
 A card is one more entry in the metadata of the ``.safetensors`` file, so that a model is one file
 and stays one. It holds the thresholds that held-out images needed, from which a hedge at any
-promised accuracy follows, and short hashes of the images that the model was trained on, so that an
-evaluation can leave them out. No name or path of an image is kept.
+promised accuracy follows, how often predictions on them were right at each level, and short hashes
+of the images that the model was trained on, so that an evaluation can leave them out. No name or
+path of an image is kept.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import shutil
 import struct
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,51 @@ def _no_hashes() -> Hashes:
     return np.empty(0, dtype=np.uint64)
 
 
+class HeldOut(NamedTuple):
+    """How predictions on held-out images went, level by level.
+
+    Attributes
+    ----------
+    scores : ndarray of float of shape (n_images, n_levels)
+        Probability of the predicted class of each level, from the coarsest to the finest.
+    n_right : ndarray of int of shape (n_images,)
+        Number of levels, from the coarsest on, at which the predicted class is right.
+
+    Examples
+    --------
+    >>> held = HeldOut(np.array([[0.9, 0.6], [0.8, 0.3]]), np.array([2, 1]))
+    >>> held.right_at_levels().tolist(), held.stops(0.5).tolist()
+    ([2, 1], [[0, 0], [1, 1], [1, 1]])
+    """
+
+    scores: npt.NDArray[np.float64]
+    n_right: npt.NDArray[np.int64]
+
+    def right_at_levels(self) -> npt.NDArray[np.int64]:
+        """Return how many images have the right class at each level."""
+        levels = np.arange(1, self.scores.shape[1] + 1)
+        return (self.n_right[:, None] >= levels).sum(axis=0)
+
+    def stops(self, threshold: float) -> npt.NDArray[np.int64]:
+        """Return where hedged predictions stop, shape (n_levels + 1, 2).
+
+        Parameters
+        ----------
+        threshold : float
+            Least probability of a prediction.
+
+        Returns
+        -------
+        stops : ndarray of int
+            Number of images that stop at each level, and how many of these are right. The first
+            row counts images about which nothing is said, which is never wrong.
+        """
+        depth = (self.scores >= threshold).sum(axis=1)
+        n_rows = self.scores.shape[1] + 1
+        n_right = np.bincount(depth[depth <= self.n_right], minlength=n_rows)
+        return np.stack([np.bincount(depth, minlength=n_rows), n_right], axis=1)
+
+
 @dataclass(frozen=True, eq=False)
 class ModelCard:
     """Notes of the command line about a model.
@@ -47,6 +93,8 @@ class ModelCard:
         Hashes of the contents of the images of the fit, and of those that were held out.
     notes : dict of str to str, default={}
         What a person may want to know: name of the data, numbers of images, columns.
+    held_out : HeldOut, default=None
+        How predictions on the held-out images went; None if that was not recorded.
 
     Examples
     --------
@@ -59,6 +107,7 @@ class ModelCard:
     trained_on: Hashes = field(default_factory=_no_hashes)
     calibrated_on: Hashes = field(default_factory=_no_hashes)
     notes: dict[str, str] = field(default_factory=dict)
+    held_out: HeldOut | None = None
 
 
 def read_card(path: str | os.PathLike[str]) -> ModelCard:
@@ -83,10 +132,10 @@ def read_card(path: str | os.PathLike[str]) -> ModelCard:
         return ModelCard()
     try:
         return _decode(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ArithmeticError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as why:
         raise ValueError(
-            f"The card in {place} is damaged ({error}). Write it again with skh2edl calibrate."
-        ) from error
+            f"The card in {place} is damaged ({why}). Write it again with skh2edl calibrate."
+        ) from why
 
 
 def write_card(path: str | os.PathLike[str], card: ModelCard) -> None:
@@ -136,6 +185,9 @@ def _encode(card: ModelCard) -> dict[str, Any]:
         "trained_on": _pack(card.trained_on),
         "calibrated_on": _pack(card.calibrated_on),
         "notes": card.notes,
+        "held_out": None
+        if card.held_out is None
+        else {"scores": card.held_out.scores.tolist(), "n_right": card.held_out.n_right.tolist()},
     }
 
 
@@ -149,11 +201,31 @@ def _decode(record: Any) -> ModelCard:
     if not all(isinstance(item, str) for pair in notes.items() for item in pair):
         raise ValueError(f"its notes are {shown(notes)}, not texts")
     wanted = {each.name for each in fields(ModelCard)} | {"format"}
-    if record.keys() != wanted:
+    if record.keys() | {"held_out"} != wanted:
         raise ValueError(f"it holds {shown(sorted(record))}, not {sorted(wanted)}")
     return ModelCard(
-        needed, _unpack(record["trained_on"]), _unpack(record["calibrated_on"]), dict(notes)
+        needed,
+        _unpack(record["trained_on"]),
+        _unpack(record["calibrated_on"]),
+        dict(notes),
+        _decode_held_out(record.get("held_out")),
     )
+
+
+def _decode_held_out(record: Any) -> HeldOut | None:
+    if record is None:
+        return None
+    scores = np.asarray(record["scores"], dtype=np.float64)
+    n_right = np.asarray(record["n_right"])
+    if (
+        scores.ndim != 2
+        or not (scores >= 0).all()
+        or n_right.shape != scores.shape[:1]
+        or n_right.dtype.kind != "i"
+        or not ((n_right >= 0) & (n_right <= scores.shape[1])).all()
+    ):
+        raise ValueError("its record of held-out images is damaged")
+    return HeldOut(scores, n_right)
 
 
 def _pack(hashes: Hashes) -> str:

@@ -1,19 +1,21 @@
-"""Checks before every request: who may ask, how much may be sent, what a browser may load."""
+"""Checks around every request: who may ask, how much may be sent and how slowly, what is loaded."""
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
-import json
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
+from starlette.types import Message, Receive, Scope, Send
 
 from .app import Limits
-from .bodies import Body, ByteBudget, Message, Receive, client_of, too_large
-
-Send = Callable[[Message], Awaitable[None]]
 
 # The page's own files and the user's pictures; nothing else is loaded, sent to or framed by.
 POLICY = (
@@ -31,8 +33,6 @@ HEADERS = {
     # Responses are about people's photographs: no cache of browser or proxy keeps them.
     "cache-control": "no-store",
 }
-_ENCODED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-_NAMES = {name for name, _ in _ENCODED}
 _logger = logging.getLogger("uvicorn.error")
 
 
@@ -55,7 +55,7 @@ class Guard:
         self.limits = limits
         self.budget = ByteBudget(limits.max_reading_bytes)
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
@@ -69,13 +69,17 @@ class Guard:
             nonlocal is_started
             if message["type"] == "http.response.start":
                 is_started = True
-                own = [pair for pair in message.get("headers", []) if pair[0] not in _NAMES]
-                message = {**message, "headers": [*own, *_ENCODED]}
+                MutableHeaders(scope=message).update(HEADERS)
             await send(message)
+
+        async def respond(status: int, error: str) -> None:
+            # The rest of the body is not read, and what follows it is not believed.
+            response = JSONResponse({"error": error}, status, {"connection": "close"})
+            await response(scope, receive, send_with_headers)
 
         refusal = self._refuse(scope)
         if refusal is not None:
-            await _respond(send_with_headers, *refusal)
+            await respond(*refusal)
             return
         body = Body(receive, client_of(scope), self.budget, self.limits)
         try:
@@ -87,41 +91,35 @@ class Guard:
                 raise
             # In the log for those who run the server; visitors learn nothing of its insides.
             _logger.exception("A request failed: %s %s", scope["method"], scope["path"])
-            await _respond(
-                send_with_headers, 500, "Something failed in the server; its log says what."
-            )
+            await respond(500, "Something failed in the server; its log says what.")
         finally:
             body.release()
 
-    def _refuse(self, scope: Message) -> tuple[int, str] | None:
+    def _refuse(self, scope: Scope) -> tuple[int, str] | None:
         """Return status and reason of a refusal, None if the request may pass."""
-        headers: dict[bytes, list[bytes]] = {}
-        for name, value in scope["headers"]:
-            headers.setdefault(name.lower(), []).append(value)
-        hosts = headers.get(b"host", [])
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
         if len(hosts) != 1:
             return 400, "A request must have exactly one Host header."
-        host = hosts[0].decode("latin-1").lower()
+        host = hosts[0].lower()
         if not self._is_known(host_name(host)):
             # A foreign name that leads here is how a web page elsewhere reaches a local server.
             return 400, (
                 f"This server does not go by the name {host_name(host)[:100]!r}. Call it by its "
                 "address, or start it with --allow-host and that name."
             )
-        origins = headers.get(b"origin", [])
-        if scope["method"] not in ("GET", "HEAD") and any(
-            origin.decode("latin-1").lower().partition("://")[2] != host for origin in origins
-        ):
+        origins = [origin.lower().partition("://")[2] for origin in headers.getlist("origin")]
+        if scope["method"] not in ("GET", "HEAD") and any(origin != host for origin in origins):
             return 403, "Requests from pages of other sites are not answered."
-        lengths = headers.get(b"content-length", [])
-        if lengths and b"transfer-encoding" in headers:
+        length = headers.get("content-length", "0")
+        if "content-length" in headers and "transfer-encoding" in headers:
             # Two programs that believe different ones see two different requests.
             return 400, "A request must not have both Content-Length and Transfer-Encoding."
-        length = lengths[0] if lengths else b"0"
-        if not length.isdigit():
+        if not (length.isascii() and length.isdigit()):
             return 400, "Content-Length must be a number."
+        # No number of 15 digits is small, and Python refuses to read very long ones.
         if len(length) > 15 or int(length) > self.limits.max_upload_bytes:
-            return 413, too_large(self.limits)
+            return 413, _too_large(self.limits)
         return None
 
     def _is_known(self, name: str) -> bool:
@@ -132,13 +130,146 @@ class Guard:
         return True  # no name was looked up, so none can have been turned to this machine
 
 
-def host_name(host: str) -> str:
-    """Return the name in a Host header, without the port.
+class ByteBudget:
+    """Bytes of bodies in memory, over all requests.
+
+    A client may hold as many as are left for the others: alone it gets half of the budget, and
+    however many clients fill it, a newcomer finds room.
 
     Parameters
     ----------
-    host : str
-        Value of the header.
+    max_bytes : int
+        Size of the budget.
+
+    Examples
+    --------
+    >>> budget = ByteBudget(100)
+    >>> budget.take("a", 50), budget.take("a", 1), budget.take("b", 25), budget.take("c", 12)
+    (True, False, True, True)
+    >>> budget.give_back("a", 50)
+    >>> budget.take("b", 9)
+    True
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._held: Counter[str] = Counter()
+        self._n_bytes = 0
+        self._changed = asyncio.Event()
+
+    def take(self, client: str, n_bytes: int) -> bool:
+        """Take bytes for a client if there is room."""
+        free = self.max_bytes - self._n_bytes - n_bytes
+        if n_bytes and self._held[client] + n_bytes > free:
+            return False
+        self._held[client] += n_bytes
+        self._n_bytes += n_bytes
+        return True
+
+    def give_back(self, client: str, n_bytes: int) -> None:
+        """Return bytes of a client that are no longer in memory."""
+        self._n_bytes -= n_bytes
+        self._held[client] -= n_bytes
+        if not self._held[client]:
+            del self._held[client]
+        # Those who wait look again; the next ones wait for the next change.
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait_and_take(self, client: str, n_bytes: int) -> None:
+        """Take bytes for a client as soon as there is room."""
+        while not self.take(client, n_bytes):
+            await self._changed.wait()
+
+
+class Body:
+    """The body of one request, piece by piece, for as long as it keeps to the limits.
+
+    Parameters
+    ----------
+    receive : callable
+        Where the pieces come from.
+    client : str
+        Who sends them.
+    budget : ByteBudget
+        Where their bytes count until :meth:`release`.
+    limits : Limits
+        How much may be sent, and how slowly.
+    """
+
+    def __init__(self, receive: Receive, client: str, budget: ByteBudget, limits: Limits) -> None:
+        self._receive, self._client, self._budget = receive, client, budget
+        self._limits = limits
+        self._n_bytes = self._n_taken = 0
+        # Seconds that may still be waited; what arrives earns more, up to the patience.
+        self._left = limits.patience
+
+    async def receive(self) -> Message:
+        """Return the next piece, or refuse the request."""
+        limits, clock = self._limits, asyncio.get_running_loop()
+        started = clock.time()
+        try:
+            async with asyncio.timeout(self._left):
+                message = await self._receive()
+        except TimeoutError:
+            raise HTTPException(
+                408,
+                f"The request arrives too slowly: at least {limits.min_kb_per_second:g} kB must "
+                f"come in a second, and it fell {limits.patience:g} seconds behind.",
+            ) from None
+        n_bytes = len(message.get("body", b""))
+        earned = n_bytes / (1000 * limits.min_kb_per_second)
+        # Never nothing: what has already arrived can be fetched without waiting.
+        left = min(self._left - (clock.time() - started) + earned, limits.patience)
+        self._left = max(left, 0.001)
+        self._n_bytes += n_bytes
+        if self._n_bytes > limits.max_upload_bytes:
+            raise HTTPException(413, _too_large(limits))
+        try:
+            async with asyncio.timeout(limits.patience):
+                await self._budget.wait_and_take(self._client, n_bytes)
+        except TimeoutError:
+            raise HTTPException(
+                503,
+                "The server is busy with other requests. Send this one again in a moment.",
+                {"retry-after": "5"},
+            ) from None
+        self._n_taken += n_bytes
+        return message
+
+    def release(self) -> None:
+        """Give the bytes back to the budget."""
+        self._budget.give_back(self._client, self._n_taken)
+        self._n_taken = 0
+
+
+def _too_large(limits: Limits) -> str:
+    return (
+        f"A request may send at most {limits.max_upload_bytes / 1e6:g} MB. Send fewer or smaller "
+        "images, or start the server with a larger --max-upload-mb."
+    )
+
+
+def client_of(scope: Scope) -> str:
+    """Return who sends a request: an address, of IPv6 the network that one customer has.
+
+    Examples
+    --------
+    >>> client_of({"client": ("2001:db8:1:2:3:4:5:6", 5000)}), client_of({"client": None})
+    ('2001:db8:1:2::/64', '')
+    """
+    host = str((scope.get("client") or ("",))[0])
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.version == 4:
+        return str(address)
+    return str(ipaddress.ip_network((address, 64), strict=False))
+
+
+def host_name(host: str) -> str:
+    """Return the name in a Host header, without the port.
 
     Examples
     --------
@@ -148,12 +279,3 @@ def host_name(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].rstrip(".")
-
-
-async def _respond(send: Send, status: int, error: str) -> None:
-    body = json.dumps({"error": error}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    # The rest of the body is not read, and what follows it is not believed.
-    headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -62,26 +62,11 @@ class Prediction:
         """Mass, belief, probability, plausibility and vacuity of each node by its opinion."""
         if self.opinion is None:
             return None
-        return NodeOpinion(*(values[0] for values in self.opinion.nodes()))
-
-    @cached_property
-    def mass(self) -> FloatArray | None:
-        """Belief in exactly the leaf set of each node."""
-        return None if self.numbers is None else self.numbers.mass
-
-    @cached_property
-    def bounds(self) -> tuple[FloatArray, FloatArray] | None:
-        """Belief in and plausibility of each node."""
-        if self.numbers is None:
-            return None
+        mass, belief, _, plausibility, vacuity = (values[0] for values in self.opinion.nodes())
         # The order of the three is exact; float32 evidence blurs it in the last digits.
-        low_bound = np.clip(self.numbers.belief, 0, self.probability)
-        return low_bound, np.clip(self.numbers.plausibility, self.probability, 1)
-
-    @cached_property
-    def vacuity(self) -> FloatArray | None:
-        """Vacuity of each node that takes a decision, NaN for leaves."""
-        return None if self.numbers is None else self.numbers.vacuity
+        belief = np.clip(belief, 0, self.probability)
+        plausibility = np.clip(plausibility, self.probability, 1)
+        return NodeOpinion(np.clip(mass, 0, 1), belief, self.probability, plausibility, vacuity)
 
     @property
     def n_bytes(self) -> int:
@@ -112,71 +97,42 @@ class PredictionStore:
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._client_of: dict[str, str] = {}
-        self._kept: dict[str, _Kept] = {}
-        self._n_bytes = 0
+        # The longest unused first, each with the client who asked for it.
+        self._kept: OrderedDict[str, tuple[str, Prediction]] = OrderedDict()
+        self._n_bytes: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def add(self, prediction: Prediction, client: str) -> str:
-        """Keep a prediction, and forget some of the client that has most if there is no room.
+        """Keep a prediction and return its id.
 
-        Parameters
-        ----------
-        prediction : Prediction
-            The prediction.
-        client : str
-            Who asked for it: a flood of one client does not push out what others need.
-
-        Returns
-        -------
-        id : str
+        If there is no room, forget some of the client that has most: a flood of one client does
+        not push out what others need.
         """
         key = secrets.token_urlsafe(12)
         with self._lock:
-            self._client_of[key] = client
-            own = self._kept.setdefault(client, _Kept())
-            own.predictions[key] = prediction
-            own.n_bytes += prediction.n_bytes
-            self._n_bytes += prediction.n_bytes
-            while len(self._client_of) > 1 and (
-                self._n_bytes > self.max_bytes or len(self._client_of) > _MAX_PREDICTIONS
+            self._kept[key] = client, prediction
+            self._n_bytes[client] += prediction.n_bytes
+            while len(self._kept) > 1 and (
+                self._n_bytes.total() > self.max_bytes or len(self._kept) > _MAX_PREDICTIONS
             ):
                 self._forget_one(key)
         return key
 
     def _forget_one(self, latest: str) -> None:
         """Forget what the client with most has not used the longest; never the latest."""
-        by_size = sorted(self._kept, key=lambda client: self._kept[client].n_bytes)
-        name = by_size[-1]
-        if next(iter(self._kept[name].predictions)) == latest:
-            name = by_size[-2]
-        largest = self._kept[name]
-        key, oldest = largest.predictions.popitem(last=False)
-        del self._client_of[key]
-        largest.n_bytes -= oldest.n_bytes
-        self._n_bytes -= oldest.n_bytes
-        if not largest.predictions:
-            del self._kept[name]
+        for client, _ in self._n_bytes.most_common():
+            own = (key for key, (owner, _) in self._kept.items() if owner == client)
+            oldest = next(own)
+            if oldest != latest:
+                break
+        self._n_bytes[client] -= self._kept.pop(oldest)[1].n_bytes
+        if not self._n_bytes[client]:
+            del self._n_bytes[client]
 
     def get(self, key: str) -> Prediction | None:
-        """Return a prediction, None if it is not (or no longer) kept.
-
-        Parameters
-        ----------
-        key : str
-            Its id, from :meth:`add`.
-        """
+        """Return a prediction, None if it is not (or no longer) kept."""
         with self._lock:
-            if key not in self._client_of:
+            if key not in self._kept:
                 return None
-            own = self._kept[self._client_of[key]].predictions
-            own.move_to_end(key)
-            return own[key]
-
-
-@dataclass
-class _Kept:
-    """The predictions of one client, the longest unused first."""
-
-    predictions: OrderedDict[str, Prediction] = field(default_factory=OrderedDict)
-    n_bytes: int = 0
+            self._kept.move_to_end(key)
+            return self._kept[key][1]

@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from .. import __version__
-from .bodies import client_of
-from .guard import Guard
-from .schemas import Answer, Answers, Children, Found, FuseRequest, ModelFacts, Problem
+from .guard import Guard, client_of
+from .schemas import Children, Found, FuseRequest, ModelFacts, Predictions, PredictionView, Problem
 from .service import Service
 from .uploads import FIELD, read_uploads
+from .views import children_view, found_view
 
 # Everything that is served beside the API; no name that a visitor sends is looked up on disk.
 STATIC_TYPES = {
@@ -57,14 +57,14 @@ _FORM = {
     }
 }
 
-PromiseQuery = Annotated[
+TargetQuery = Annotated[
     float | None,
     Query(gt=0, lt=1, description="Accuracy that hedged predictions reach on average."),
 ]
 ThresholdQuery = Annotated[
     float | None, Query(ge=0, le=1, description="Or their least probability.")
 ]
-AnswerQuery = Annotated[str, Query(max_length=100, description="Id of a prediction.")]
+PredictionQuery = Annotated[str, Query(max_length=100, description="Id of a prediction.")]
 
 
 def build(service: Service, hosts: Collection[str]) -> FastAPI:
@@ -100,7 +100,7 @@ def _add_page(app: FastAPI, service: Service) -> None:
     templates = Environment(
         loader=PackageLoader(__package__, "static"), autoescape=True, undefined=StrictUndefined
     )
-    page = templates.get_template("index.html").render(model=service.facts())
+    page = templates.get_template("index.html").render(model=service.facts)
     static = {name: folder.joinpath(name).read_bytes() for name in STATIC_TYPES}
 
     def index() -> Response:
@@ -118,48 +118,51 @@ def _add_page(app: FastAPI, service: Service) -> None:
 def _add_api(app: FastAPI, service: Service) -> None:
     def model() -> ModelFacts:
         """Describe the model: its tree, what it can guarantee, and the limits."""
-        return service.facts()
+        return service.facts
 
     async def predict(
-        request: Request, promise: PromiseQuery = None, threshold: ThresholdQuery = None
-    ) -> Answers:
+        request: Request, target_accuracy: TargetQuery = None, threshold: ThresholdQuery = None
+    ) -> Predictions:
         """Classify images, each on its own."""
-        least = service.threshold(promise, threshold)
+        least = service.threshold(target_accuracy, threshold)
         uploads = await read_uploads(request, service.limits)
         pictures = await service.prepare(uploads)
         predictions = await service.predict(pictures, least, client_of(request.scope))
-        return Answers(threshold=least, answers=predictions)
+        return Predictions(threshold=least, predictions=predictions)
 
     def fuse(
         request: Request,
         wanted: FuseRequest,
-        promise: PromiseQuery = None,
+        target_accuracy: TargetQuery = None,
         threshold: ThresholdQuery = None,
-    ) -> Answer:
+    ) -> PredictionView:
         """Classify several photographs of one subject together.
 
         The hedge was set on single photographs; for fused ones its threshold is used, but no
         accuracy is guaranteed.
         """
-        least = service.threshold(promise, threshold)
-        return service.fuse(wanted.answers, wanted.how, least, client_of(request.scope))
+        least = service.threshold(target_accuracy, threshold)
+        return service.fuse(wanted.predictions, wanted.how, least, client_of(request.scope))
 
     def children(
-        answer: AnswerQuery,
+        prediction: PredictionQuery,
         node: Annotated[int, Query(ge=0, le=2**53, description="Number of the node to open.")] = 0,
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=200)] = 25,
     ) -> Children:
         """Open a branch: the children of a node, the likeliest first."""
-        return service.children(answer, node, offset, limit)
+        found, n_nodes = service.kept(prediction), service.tree.n_nodes
+        if node >= n_nodes:
+            raise HTTPException(404, f"The tree has nodes 0 to {n_nodes - 1}, and no node {node}.")
+        return children_view(found, int(service.tree.last_of_chain[node]), offset, limit)
 
     def find(
-        answer: AnswerQuery,
+        prediction: PredictionQuery,
         text: Annotated[str, Query(min_length=1, max_length=100, description="Part of a name.")],
         limit: Annotated[int, Query(ge=1, le=100)] = 20,
     ) -> Found:
         """Look for classes by name, with the numbers of a prediction."""
-        return service.find(answer, text, limit)
+        return found_view(service.kept(prediction), text, limit)
 
     def add(path: str, endpoint: Any, method: str, refusals: tuple[int, ...], **more: Any) -> None:
         responses: dict[int | str, dict[str, Any]] = {

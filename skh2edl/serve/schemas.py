@@ -25,6 +25,8 @@ class Node(BaseModel):
     name: str = Field(description="Name to show; a chain of only children is joined by ' > '.")
     label: str = Field(description="Label that names the node in the whole tree.")
     level: str = Field(description="Its level; 'leaf' for a leaf, 'nothing' for the whole tree.")
+    title: str = Field(description="The name of its level for people.")
+    depth: int = Field(description="0 for the whole tree, the number of levels for a leaf.")
     n_leaves: int = Field(description="Number of leaves at or below it.")
     n_children: int = Field(description="0 for a leaf.")
     probability: Fraction
@@ -48,7 +50,7 @@ class Children(BaseModel):
     rest_probability: Fraction = Field(description="Of all children after these, together.")
 
 
-class LevelAnswer(BaseModel):
+class LevelPrediction(BaseModel):
     """The likeliest class of one level."""
 
     level: str
@@ -65,7 +67,18 @@ class Stop(BaseModel):
     mass: Fraction
 
 
-class Answer(BaseModel):
+class Side(BaseModel):
+    """A class that some of the fused photographs show while others show another."""
+
+    name: str
+    title: str = Field(description="The name of its level for people.")
+    belief: Fraction = Field(
+        description="Largest of these photographs; without opinions, the largest probability."
+    )
+    images: list[str]
+
+
+class PredictionView(BaseModel):
     """The prediction for one image, or for several that were fused.
 
     Where an image could not be used, `error` says why and everything else is empty.
@@ -82,20 +95,25 @@ class Answer(BaseModel):
         default=None,
         description="The deepest node of the path that is probable enough, if asked for.",
     )
-    levels: list[LevelAnswer] = []
+    levels: list[LevelPrediction] = []
     stops: list[Stop] = Field(
         default=[], description="Where belief stops; the rest reaches leaves."
     )
     nonspecificity: Fraction | None = Field(default=None, description="Belief above the leaves.")
     explanation: str = ""
+    conflict: list[Side] = Field(
+        default=[],
+        description="Classes between which fused photographs disagree: each has more than half of "
+        "the belief of some photograph. Perhaps they do not show one subject.",
+    )
     tree: list[Children] = Field(default=[], description="The branches that matter, opened.")
 
 
-class Answers(BaseModel):
+class Predictions(BaseModel):
     """One prediction for each image, in the order of the files."""
 
     threshold: float | None = Field(description="Least probability of hedged predictions.")
-    answers: list[Answer]
+    predictions: list[PredictionView]
 
 
 class FoundNode(Node):
@@ -114,7 +132,7 @@ class Found(BaseModel):
 class FuseRequest(BaseModel):
     """Predictions on photographs of one subject."""
 
-    answers: list[str] = Field(min_length=2, max_length=1000, description="Their ids.")
+    predictions: list[str] = Field(min_length=2, max_length=1000, description="Their ids.")
     how: Literal["cumulative", "averaging"] | None = Field(
         default=None,
         description="'cumulative' adds evidence up, for photographs that are independent; "
@@ -123,19 +141,37 @@ class FuseRequest(BaseModel):
     )
 
 
-class Promise(BaseModel):
+# For each depth from 0, where nothing is said: held-out images that stop there, and right ones.
+Stops = list[tuple[int, int]]
+
+
+class Guarantee(BaseModel):
     """The threshold that guarantees an accuracy."""
 
-    promise: Fraction
+    target_accuracy: Fraction
     threshold: float
+    stops: Stops = Field(description="Where held-out images stop; empty if not on record.")
 
 
 class Hedge(BaseModel):
     """Accuracies that held-out images can guarantee."""
 
-    n_images: int = Field(description="Held-out images that the thresholds come from.")
+    n_images: int = Field(description="Held-out images, or subjects, that set the thresholds.")
+    unit: str = Field(description="'photograph' or 'subject'.")
+    is_exact: bool = Field(description="False if the same images also calibrated the model.")
     most: Fraction = Field(description="More than this cannot be guaranteed with so few.")
-    promises: list[Promise]
+    guarantees: list[Guarantee]
+
+
+class HeldOutFacts(BaseModel):
+    """How predictions on held-out images went."""
+
+    n_images: int
+    n_right: list[int | None] = Field(
+        description="Right ones if every image gets a class of the level, for the levels from the "
+        "coarsest to the finest; null where it is not on record."
+    )
+    stops: list[Stops] = Field(description="At least probability 0, 0.01, ..., 0.99.")
 
 
 class TreeFacts(BaseModel):
@@ -144,7 +180,6 @@ class TreeFacts(BaseModel):
     n_leaves: int
     n_nodes: int
     levels: list[str]
-    root: Node
 
 
 class UploadLimits(BaseModel):
@@ -165,5 +200,6 @@ class ModelFacts(BaseModel):
     version: str
     tree: TreeFacts
     hedge: Hedge | None
+    held_out: HeldOutFacts | None
     limits: UploadLimits
     notes: dict[str, str]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from anyio import CapacityLimiter, to_thread
 from starlette.exceptions import HTTPException
 
 from .. import __version__
@@ -20,10 +21,20 @@ from ..report.predictions import read_predictions
 from ..taxonomy.taxonomy import Taxonomy
 from .app import Limits
 from .predictions import Prediction, PredictionStore
-from .schemas import Answer, Children, Found, Hedge, ModelFacts, Promise, TreeFacts, UploadLimits
+from .schemas import (
+    Guarantee,
+    Hedge,
+    HeldOutFacts,
+    ModelFacts,
+    PredictionView,
+    Stops,
+    TreeFacts,
+    UploadLimits,
+)
 from .uploads import Picture, Upload, declared_pixels, make_picture
-from .views import bare_node, children_view, found_view, level_names, prediction_view
-from .workers import Workers
+from .views import level_names, prediction_view, sides
+
+T = TypeVar("T")
 
 # Target accuracies of the slider; the last two need many held-out images.
 TARGETS = (*(hundredth / 100 for hundredth in range(50, 100)), 0.995, 0.999)
@@ -54,33 +65,23 @@ class Service:
         self.tree: Taxonomy = estimator.taxonomy_
         self.is_evidential = hasattr(estimator, "predict_hyper_opinion")
         self.store = PredictionStore(limits.max_kept_bytes)
-        self._decoding = Workers(_DECODED_AT_ONCE)
-        self._decoding_large = Workers(_LARGE_AT_ONCE)
+        self._decoding = CapacityLimiter(_DECODED_AT_ONCE)
+        self._decoding_large = CapacityLimiter(_LARGE_AT_ONCE)
         # One batch at a time: more would only take the cores and the memory from each other.
-        self._predicting = Workers(1)
-        thresholds = [(target, threshold_for(card.needed, target)) for target in TARGETS]
-        self.guarantees = [
-            Promise(promise=target, threshold=threshold)
-            for target, threshold in thresholds
-            if math.isfinite(threshold)
-        ]
+        self._predicting = CapacityLimiter(1)
 
+    @cached_property
     def facts(self) -> ModelFacts:
-        """Describe the model, its hedge and the limits."""
-        tree, limits, n_images = self.tree, self.limits, self.card.needed.size
-        hedge = Hedge(n_images=n_images, most=n_images / (n_images + 1), promises=self.guarantees)
+        """The model, its hedge and the limits."""
+        tree, limits = self.tree, self.limits
         return ModelFacts(
             name=self.name,
             method=type(self.estimator).__name__,
             is_evidential=self.is_evidential,
             version=__version__,
-            tree=TreeFacts(
-                n_leaves=tree.n_leaves,
-                n_nodes=tree.n_nodes,
-                levels=level_names(tree),
-                root=bare_node(tree, 0),
-            ),
-            hedge=hedge if self.guarantees else None,
+            tree=TreeFacts(n_leaves=tree.n_leaves, n_nodes=tree.n_nodes, levels=level_names(tree)),
+            hedge=self._hedge(),
+            held_out=self._held_out(),
             limits=UploadLimits(
                 max_bytes=limits.max_upload_bytes,
                 max_files=limits.max_files,
@@ -90,33 +91,70 @@ class Service:
             notes=self.card.notes,
         )
 
-    def threshold(self, promise: float | None, threshold: float | None) -> float | None:
-        """Return the least probability of hedged predictions; None for no hedged predictions.
+    @property
+    def _has_subjects(self) -> bool:
+        """Whether the hedge was set on subjects of several images each."""
+        return f"{self.card.needed.size} subjects " in self.card.notes.get("hedge set on", "")
 
-        Parameters
-        ----------
-        promise : float or None
-            Target accuracy, from which the threshold follows.
-        threshold : float or None
-            The least probability itself.
-        """
-        if promise is None:
+    def _hedge(self) -> Hedge | None:
+        n_images = self.card.needed.size
+        thresholds = [(target, threshold_for(self.card.needed, target)) for target in TARGETS]
+        guarantees = [
+            Guarantee(target_accuracy=target, threshold=threshold, stops=self._stops(threshold))
+            for target, threshold in thresholds
+            if math.isfinite(threshold)
+        ]
+        if not guarantees:
+            return None
+        return Hedge(
+            n_images=n_images,
+            unit="subject" if self._has_subjects else "photograph",
+            is_exact=self.card.notes.get("hedge guarantee", "exact") == "exact",
+            most=n_images / (n_images + 1),
+            guarantees=guarantees,
+        )
+
+    def _stops(self, threshold: float) -> Stops:
+        if self.card.held_out is None:
+            return []
+        stops = self.card.held_out.stops(threshold)
+        # To name the only class of a level says nothing.
+        top = int(self.tree.depths[self.tree.last_of_chain[0]])
+        stops[0] = stops[: top + 1].sum(axis=0)
+        stops[1 : top + 1] = 0
+        return [(n, right) for n, right in stops.tolist()]
+
+    def _held_out(self) -> HeldOutFacts | None:
+        held, needed, n_levels = self.card.held_out, self.card.needed, self.tree.n_levels
+        if held is not None and held.scores.shape[1] == n_levels:
+            stops = [self._stops(hundredth / 100) for hundredth in range(100)]
+            n_right = held.right_at_levels().tolist()
+            return HeldOutFacts(n_images=len(held.n_right), n_right=n_right, stops=stops)
+        if not needed.size or self._has_subjects:
+            return None
+        # An image that needs no threshold has the right leaf.
+        finest = [*[None] * (n_levels - 1), int((needed == 0).sum())]
+        return HeldOutFacts(n_images=needed.size, n_right=finest, stops=[])
+
+    def threshold(self, target_accuracy: float | None, threshold: float | None) -> float | None:
+        """Return the least probability of hedged predictions: as given, or from a target."""
+        if target_accuracy is None:
             return threshold
         if threshold is not None:
-            raise HTTPException(422, "Give promise or threshold, not both.")
+            raise HTTPException(422, "Give target_accuracy or threshold, not both.")
         if not self.card.needed.size:
             raise HTTPException(
                 422,
                 "The model has no hedge, so no accuracy can be guaranteed. Set it with skh2edl "
                 "calibrate, or give a threshold.",
             )
-        found = threshold_for(self.card.needed, promise)
+        found = threshold_for(self.card.needed, target_accuracy)
         if math.isinf(found):
             n_images = self.card.needed.size
             raise HTTPException(
                 422,
                 f"The hedge was set on {n_images} images, with which at most "
-                f"{n_images / (n_images + 1):.3f} can be guaranteed, got {promise:g}.",
+                f"{n_images / (n_images + 1):.3f} can be guaranteed, got {target_accuracy:g}.",
             )
         return found
 
@@ -126,17 +164,11 @@ class Service:
         return make_transform(self.estimator.network_.backbone.data_config)
 
     async def prepare(self, uploads: Sequence[Upload]) -> list[Picture]:
-        """Decode images, in turns with other requests.
-
-        Parameters
-        ----------
-        uploads : sequence of Upload
-            The files.
-        """
+        """Decode images, in turns with other requests."""
         limits, n_pixels = self.limits, 0
         pictures = []
         for upload in uploads:
-            declared = await self._decoding.run(partial(declared_pixels, upload))
+            declared = await _in_thread(partial(declared_pixels, upload), self._decoding)
             if declared <= limits.max_pixels:
                 n_pixels += declared
             if n_pixels > limits.max_request_pixels:
@@ -147,30 +179,21 @@ class Service:
                 pictures.append(Picture(upload.name, None, error))
                 continue
             is_large = _LARGE < declared <= limits.max_pixels
-            workers = self._decoding_large if is_large else self._decoding
+            turn = self._decoding_large if is_large else self._decoding
             make = partial(make_picture, upload, self.transform, limits.max_pixels)
-            pictures.append(await workers.run(make))
+            pictures.append(await _in_thread(make, turn))
         return pictures
 
     async def predict(
         self, pictures: Sequence[Picture], threshold: float | None, client: str
-    ) -> list[Answer]:
-        """Classify images, each on its own.
-
-        Parameters
-        ----------
-        pictures : sequence of Picture
-            The images.
-        threshold : float or None
-            For hedged predictions.
-        client : str
-            For whom they are kept.
-        """
-        return await self._predicting.run(partial(self._predict, pictures, threshold, client))
+    ) -> list[PredictionView]:
+        """Classify images, each on its own, and keep the predictions for the client."""
+        work = partial(self._predict, pictures, threshold, client)
+        return await _in_thread(work, self._predicting)
 
     def _predict(
         self, pictures: Sequence[Picture], threshold: float | None, client: str
-    ) -> list[Answer]:
+    ) -> list[PredictionView]:
         pixels = [picture.pixels for picture in pictures if picture.pixels is not None]
         rows = iter(range(len(pixels)))
         if pixels:
@@ -178,7 +201,7 @@ class Service:
         predictions = []
         for picture in pictures:
             if picture.pixels is None:
-                predictions.append(Answer(name=picture.name, error=picture.error))
+                predictions.append(PredictionView(name=picture.name, error=picture.error))
                 continue
             row = next(rows)
             # A copy: a view would keep the numbers of the whole batch alive.
@@ -188,28 +211,16 @@ class Service:
             predictions.append(self._keep(prediction, threshold, client))
         return predictions
 
-    def _keep(self, prediction: Prediction, threshold: float | None, client: str) -> Answer:
+    def _keep(self, prediction: Prediction, threshold: float | None, client: str) -> PredictionView:
         return prediction_view(prediction, self.store.add(prediction, client), threshold)
 
     def fuse(
         self, keys: Sequence[str], how: str | None, threshold: float | None, client: str
-    ) -> Answer:
-        """Classify several photographs of one subject together.
-
-        Parameters
-        ----------
-        keys : sequence of str
-            Ids of the predictions on them.
-        how : {"cumulative", "averaging"} or None
-            How to fuse.
-        threshold : float or None
-            For hedged predictions.
-        client : str
-            For whom the prediction is kept.
-        """
+    ) -> PredictionView:
+        """Classify several photographs of one subject together, by the ids of their predictions."""
         if len(set(keys)) != len(keys):
             raise HTTPException(422, "A prediction can be fused only once; an id is repeated.")
-        parts = [self._kept(key) for key in keys]
+        parts = [self.kept(key) for key in keys]
         names = [part.name for part in parts]
         if len(names) > _MOST_NAMES:
             names = [*names[: _MOST_NAMES - 1], f"{len(names) - _MOST_NAMES + 1} more"]
@@ -223,54 +234,32 @@ class Service:
                     "'averaging'.",
                 )
             leaves = np.mean([part.leaf_probability for part in parts], axis=0)
-            fused_leaves = Prediction(self.tree, leaves, None, name, n_images)
-            return self._keep(fused_leaves, threshold, client)
-        first = opinions[0]
-        joined = type(first).from_evidence(
-            self.tree,
-            np.concatenate([opinion.evidence for opinion in opinions]),
-            first.base_rate,
-            first.prior_weight,
-        )
-        fused = joined.fuse(np.zeros(len(joined), dtype=np.int64), how or "cumulative")
-        leaves = fused.leaf_probability[0].astype(np.float64)
-        prediction = Prediction(self.tree, leaves, fused, name, n_images)
-        return self._keep(prediction, threshold, client)
-
-    def children(self, key: str, node: int, offset: int, limit: int) -> Children:
-        """Open a branch of a prediction.
-
-        Parameters
-        ----------
-        key : str
-            Id of the prediction.
-        node, offset, limit : int
-            The node, the number of children to skip, and the number to return.
-        """
-        if not 0 <= node < self.tree.n_nodes:
-            raise HTTPException(
-                404, f"The tree has nodes 0 to {self.tree.n_nodes - 1}, and no node {node}."
+            prediction = Prediction(self.tree, leaves, None, name, n_images)
+        else:
+            first = opinions[0]
+            joined = type(first).from_evidence(
+                self.tree,
+                np.concatenate([opinion.evidence for opinion in opinions]),
+                first.base_rate,
+                first.prior_weight,
             )
-        return children_view(self._kept(key), int(self.tree.last_of_chain[node]), offset, limit)
+            fused = joined.fuse(np.zeros(len(joined), dtype=np.int64), how or "cumulative")
+            leaves = fused.leaf_probability[0].astype(np.float64)
+            prediction = Prediction(self.tree, leaves, fused, name, n_images)
+        view = self._keep(prediction, threshold, client)
+        view.conflict = sides(parts)
+        return view
 
-    def find(self, key: str, text: str, limit: int) -> Found:
-        """Look for classes by name.
-
-        Parameters
-        ----------
-        key : str
-            Id of the prediction.
-        text : str
-            Part of a name.
-        limit : int
-            How many to return.
-        """
-        return found_view(self._kept(key), text, limit)
-
-    def _kept(self, key: str) -> Prediction:
+    def kept(self, key: str) -> Prediction:
+        """Return the prediction of an id."""
         prediction = self.store.get(key)
         if prediction is None:
             raise HTTPException(
                 404, "This prediction is no longer kept. Send the image again to get a new one."
             )
         return prediction
+
+
+async def _in_thread(work: Callable[[], T], turn: CapacityLimiter) -> T:
+    """Do some work beside the event loop, in turns; the server can end before it is done."""
+    return await to_thread.run_sync(work, limiter=turn, abandon_on_cancel=True)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
-from python_multipart.exceptions import FormParserError
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -90,11 +89,6 @@ class UploadSource(ImageSource):
 def declared_pixels(upload: Upload) -> int:
     """Return how many pixels a file says it has; 0 if it is no image.
 
-    Parameters
-    ----------
-    upload : Upload
-        The file.
-
     Examples
     --------
     >>> file = io.BytesIO()
@@ -132,20 +126,12 @@ def make_picture(upload: Upload, transform: ImageTransform, max_pixels: int) -> 
 class _MemoryParser(MultiPartParser):
     """Reads a form without the temporary files that large parts would go to."""
 
-    # Under both names that the attribute had; the guard bounds the whole body.
-    spool_max_size = max_file_size = 1 << 62
+    # The guard bounds the whole body.
+    spool_max_size = 1 << 62
 
 
 async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
-    """Return the files of a form.
-
-    Parameters
-    ----------
-    request : Request
-        The request.
-    limits : Limits
-        How much may be sent.
-    """
+    """Return the files of a form."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "multipart/form-data":
         raise HTTPException(
@@ -176,8 +162,6 @@ async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
         if "Too many files" in error.message:
             raise HTTPException(413, too_many) from None
         raise HTTPException(400, f"The form could not be read: {error.message}") from None
-    except FormParserError as error:  # earlier releases of starlette let it through
-        raise HTTPException(400, f"The form could not be read: {error}") from None
     finally:
         # Also the part that was not complete when the client left.
         for spool in parser._files_to_close_on_error:
@@ -186,11 +170,6 @@ async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
 
 def shown_name(name: str | None) -> str:
     """Return a file name fit to be shown: no folders, no control characters, not too long.
-
-    Parameters
-    ----------
-    name : str or None
-        The client's name for the file.
 
     Examples
     --------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from math import isnan
 
 import numpy as np
@@ -11,7 +12,7 @@ from ..metrics.report import level_title
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from .predictions import Prediction
-from .schemas import Answer, Children, Found, FoundNode, LevelAnswer, Node, Stop
+from .schemas import Children, Found, FoundNode, LevelPrediction, Node, PredictionView, Side, Stop
 
 # What is opened at first: enough to read the prediction, little enough for a phone.
 _MIN_PROBABILITY = 0.02
@@ -23,32 +24,32 @@ _MAX_NAMES = 6
 
 
 def level_names(tree: Taxonomy) -> list[str]:
-    """Return the names of the levels from the top down.
-
-    Parameters
-    ----------
-    tree : Taxonomy
-        The tree.
-    """
+    """Return the names of the levels from the top down."""
     return [level_title(tree, depth) for depth in range(1, tree.n_levels + 1)]
+
+
+def level_words(level: str) -> str:
+    """Return the name of a level as people write it.
+
+    Examples
+    --------
+    >>> level_words("sub_species"), level_words("leaf")
+    ('sub species', 'finest class')
+    """
+    return "finest class" if level == "leaf" else level.replace("_", " ")
 
 
 def chain_name(tree: Taxonomy, node: int) -> str:
     """Return the name of a node with those of the only children above it; repeated names once.
 
-    Parameters
-    ----------
-    tree : Taxonomy
-        The tree.
-    node : int
-        The last node of a chain.
-
     Examples
     --------
     >>> tree = Taxonomy.from_paths([("Cessna", "172", "172"), ("Fokker", "F27")])
     >>> chain_name(tree, tree.node("172")), chain_name(tree, 0)
-    ('Cessna > 172', 'root')
+    ('Cessna > 172', 'all classes')
     """
+    if node == 0 and tree.root_name == "root":
+        return "all classes"
     names = [str(tree.names[node])]
     while node > 0 and tree.n_children[tree.parents[node]] == 1:
         node = int(tree.parents[node])
@@ -65,23 +66,23 @@ def _joined(names: list[str]) -> str:
 
 
 def bare_node(tree: Taxonomy, node: int) -> Node:
-    """Return a node without the numbers of a prediction.
-
-    Parameters
-    ----------
-    tree : Taxonomy
-        The tree.
-    node : int
-        The node; of a chain of only children the last is meant.
-    """
+    """Return a node without numbers; of a chain of only children the last is meant."""
     end = int(tree.last_of_chain[node])
-    n_leaves = int(tree.leaf_stop[end] - tree.leaf_start[end])
-    level = "leaf" if n_leaves == 1 else level_title(tree, int(tree.depths[end]))
+    n_leaves, depth = int(tree.leaf_stop[end] - tree.leaf_start[end]), int(tree.depths[end])
+    if n_leaves == tree.n_leaves:
+        level, title, depth = "nothing", "", 0
+    elif n_leaves == 1:
+        level, depth = "leaf", tree.n_levels
+        title = level_title(tree, int(tree.depths[end])) if tree.level_names else level
+    else:
+        level = title = level_title(tree, depth)
     return Node(
         node=end,
         name=chain_name(tree, end),
         label=str(tree.label(end)),
-        level="nothing" if n_leaves == tree.n_leaves else level,
+        level=level,
+        title=level_words(title),
+        depth=depth,
         n_leaves=n_leaves,
         n_children=int(tree.n_children[end]),
         probability=1.0,
@@ -93,14 +94,9 @@ def _node_view(prediction: Prediction, node: int) -> Node:
     view = bare_node(prediction.taxonomy, node)
     end = view.node
     view.probability = float(prediction.probability[end])
-    if (
-        prediction.bounds is not None
-        and prediction.mass is not None
-        and prediction.vacuity is not None
-    ):
-        view.belief, view.plausibility = (float(values[end]) for values in prediction.bounds)
-        view.mass = min(max(float(prediction.mass[end]), 0.0), 1.0)
-        vacuity = float(prediction.vacuity[end])
+    if prediction.numbers is not None:
+        mass, belief, _, plausibility, vacuity = (float(v[end]) for v in prediction.numbers)
+        view.mass, view.belief, view.plausibility = mass, belief, plausibility
         view.vacuity = None if isnan(vacuity) else min(vacuity, 1.0)
     return view
 
@@ -196,21 +192,11 @@ def _hedged(path: list[Node], threshold: float) -> Node:
     return found
 
 
-def prediction_view(prediction: Prediction, key: str, threshold: float | None) -> Answer:
-    """Return what the API sends at once about a prediction.
-
-    Parameters
-    ----------
-    prediction : Prediction
-        The prediction.
-    key : str
-        Its id.
-    threshold : float or None
-        Least probability of the hedged prediction; None for no hedged prediction.
-    """
+def prediction_view(prediction: Prediction, key: str, threshold: float | None) -> PredictionView:
+    """Return what the API sends at once about a prediction."""
     path = _path_view(prediction)
     names = level_names(prediction.taxonomy)
-    view = Answer(
+    view = PredictionView(
         name=prediction.name,
         id=key,
         n_images=prediction.n_images,
@@ -229,7 +215,7 @@ def prediction_view(prediction: Prediction, key: str, threshold: float | None) -
     return view
 
 
-def _level_view(prediction: Prediction, level: str, depth: int) -> LevelAnswer:
+def _level_view(prediction: Prediction, level: str, depth: int) -> LevelPrediction:
     """Return the likeliest class of a level; of the deepest the last node of the path."""
     tree = prediction.taxonomy
     node = int(prediction.ladder.nodes[0, -1])
@@ -237,7 +223,7 @@ def _level_view(prediction: Prediction, level: str, depth: int) -> LevelAnswer:
         nodes = tree.nodes_at_depth(depth)
         node = int(nodes[prediction.probability[nodes].argmax()])
     view = _node_view(prediction, node)
-    return LevelAnswer(
+    return LevelPrediction(
         level=level,
         label=str(tree.label(node)),
         probability=view.probability,
@@ -258,18 +244,42 @@ def _explain(prediction: Prediction) -> str:
     )
 
 
-def found_view(prediction: Prediction, text: str, limit: int) -> Found:
-    """Return the nodes whose name holds a text, the likeliest first.
+def sides(parts: Sequence[Prediction]) -> list[Side]:
+    """Return between which classes photographs of one subject disagree; none if they do not.
+
+    Go down the tree as long as no two photographs have more than half of their belief in different
+    children.
 
     Parameters
     ----------
-    prediction : Prediction
-        The prediction.
-    text : str
-        Part of a name, in any capitals.
-    limit : int
-        Number of nodes to return.
+    parts : sequence of Prediction
+        Predictions on the photographs.
     """
+    tree, node = parts[0].taxonomy, 0
+    belief = np.stack([p.probability if p.numbers is None else p.numbers.belief for p in parts])
+    while tree.n_children[node]:
+        children = tree.first_child[node] + np.arange(tree.n_children[node])
+        is_for = belief[:, children] > 0.5
+        named = np.flatnonzero(is_for.any(axis=0))
+        if named.size > 1:
+            views = [bare_node(tree, int(children[place])) for place in named]
+            return [
+                Side(
+                    name=view.name,
+                    title=view.title,
+                    belief=belief[:, children[place]].max(),
+                    images=[p.name for p, own in zip(parts, is_for[:, place], strict=True) if own],
+                )
+                for view, place in zip(views, named, strict=True)
+            ]
+        if not named.size:
+            break
+        node = int(children[named[0]])
+    return []
+
+
+def found_view(prediction: Prediction, text: str, limit: int) -> Found:
+    """Return the nodes whose name holds a text, the likeliest first."""
     tree, wanted = prediction.taxonomy, text.casefold()
     names = [str(name).casefold() for name in tree.names.tolist()]
     named = [node for node in range(1, tree.n_nodes) if wanted in names[node]]

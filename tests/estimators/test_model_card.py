@@ -9,7 +9,7 @@ from safetensors import safe_open
 from sklearn.datasets import load_iris
 
 from skh2edl import H2EDLClassifier, load_model
-from skh2edl.estimators.model_card import ModelCard, read_card, write_card
+from skh2edl.estimators.model_card import HeldOut, ModelCard, read_card, write_card
 from skh2edl.estimators.model_files import save_model
 from skh2edl.utils.files import write_atomically
 
@@ -43,6 +43,19 @@ def test_a_card_comes_back_as_it_was(path):
     assert set(card.trained_on.tolist()) == set(hashes.tolist())
     assert card.calibrated_on.tolist() == [3]
     assert card.notes == notes
+    assert card.held_out is None
+
+
+def test_the_record_of_held_out_images_comes_back_and_an_older_card_has_none(path):
+    scores = np.sort(np.random.default_rng(1).random((50, 3)))[:, ::-1]
+    held = HeldOut(scores, np.arange(50) % 4)
+    write_card(path, ModelCard(np.array([0.1, 0.2]), held_out=held))
+    found = read_card(path).held_out
+    assert (found.scores == scores).all()
+    assert (found.n_right == np.arange(50) % 4).all()
+    assert found.right_at_levels().tolist() == [37, 24, 12]
+    tamper(path, drop="held_out")
+    assert read_card(path).held_out is None
 
 
 def test_the_model_is_the_same_with_and_without_a_card(path):
@@ -57,12 +70,13 @@ def test_the_model_is_the_same_with_and_without_a_card(path):
     assert length % 8 == 0
 
 
-def tamper(path, **changes):
+def tamper(path, drop=None, **changes):
     write_card(path, ModelCard(np.array([0.1, 0.2])))
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
     card = json.loads(header["__metadata__"]["skh2edl_card"]) | changes
+    card.pop(drop, None)
     header["__metadata__"]["skh2edl_card"] = json.dumps(card)
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
@@ -71,9 +85,17 @@ def tamper(path, **changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"held_out": {"scores": [[0.5, 0.2]], "n_right": [3]}}, "held-out images is damaged"),
+        ({"held_out": {"scores": [[0.5, 0.2]], "n_right": [1, 1]}}, "held-out images is damaged"),
+        ({"held_out": {"scores": [[0.5, 0.2]], "n_right": [0.5]}}, "held-out images is damaged"),
+        ({"held_out": {"scores": [0.5], "n_right": [0]}}, "held-out images is damaged"),
+        ({"held_out": {"scores": [[0.5], [0.1, 0.2]], "n_right": [0, 0]}}, "damaged"),
+        ({"held_out": {"scores": [[-0.5]], "n_right": [0]}}, "held-out images is damaged"),
+        ({"held_out": 3}, "damaged"),
         ({"format": 9}, "it has format 9, and this reads 1"),
         ({"needed": [0.2, 0.1]}, "no sorted list of numbers"),
         ({"needed": ["x"]}, "damaged"),
+        ({"needed": [10**400]}, "damaged"),
         ({"trained_on": "%%%"}, "damaged"),
         ({"trained_on": "AAAA"}, "damaged"),
         ({"notes": {"a": 1}}, "not texts"),

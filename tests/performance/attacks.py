@@ -78,7 +78,7 @@ def predict(port, *contents, timeout=300):
         headers={"Content-Type": "multipart/form-data; boundary=x"},
     )
     with urllib.request.urlopen(request, timeout=timeout) as response:
-        return json.load(response)["answers"]
+        return json.load(response)["predictions"]
 
 
 def seconds_of(act, *arguments):

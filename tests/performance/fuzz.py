@@ -45,10 +45,10 @@ from starlette.requests import Request
 
 from skh2edl import H2EDLClassifier, Taxonomy, load_model
 from skh2edl.cli.tables import Spool
-from skh2edl.estimators.model_card import ModelCard, read_card, write_card
+from skh2edl.estimators.model_card import HeldOut, ModelCard, read_card, write_card
 from skh2edl.images import make_transform
 from skh2edl.serve import Limits
-from skh2edl.serve.bodies import Body, ByteBudget
+from skh2edl.serve.guard import Body, ByteBudget
 from skh2edl.serve.uploads import declared_pixels, make_picture, read_uploads
 from skh2edl.training.checkpoints import CheckpointFile
 from skh2edl.training.feature_cache import FeatureFolder
@@ -66,7 +66,8 @@ TOKENS = [
     b"(", b")", b",", b";", b":", b"'", b'"', b"[", b"]", b"{", b"}", b"\\u0000", b"\\ud800",
     b"NaN", b"Infinity", b"-1", b"1e999", b"null", b"true", b"\x00", b"\xff", b"\n", b"\r",
     b"\xe2\x80\xa8",
-    b"99999999999999999999", b'"names"', b'"parents"', b'"dict"', b'"tuple"', b"a" * 1200,
+    b"99999999999999999999", b"1" + b"0" * 400,
+    b'"names"', b'"parents"', b'"dict"', b'"tuple"', b"a" * 1200,
 ]  # fmt: skip
 
 
@@ -88,9 +89,9 @@ class Model:
         self.inner = self.header["__metadata__"]["skh2edl"]
         self.tensors = self.content[8 + length :]
 
-    def with_inner(self, text):
+    def with_inner(self, text, **more):
         """Return a whole file whose header holds another text."""
-        header = self.header | {"__metadata__": {"skh2edl": text}}
+        header = self.header | {"__metadata__": {"skh2edl": text, **more}}
         written = json.dumps(header).encode("utf-8", "surrogatepass")
         return len(written).to_bytes(8, "little") + written + self.tensors
 
@@ -302,10 +303,17 @@ class Exports:
         assert read[-1][0] == "last"
 
 
+def header_of(path):
+    content = path.read_bytes()
+    return content[8 : 8 + int.from_bytes(content[:8], "little")]
+
+
 def check_card(path, content):
     path.write_bytes(content)
     card = read_card(path)
     assert np.isfinite(card.needed).all()
+    if card.held_out is not None:
+        assert card.held_out.stops(0.5)[:, 0].sum() == len(card.held_out.n_right)
     write_card(path, card)
     assert (read_card(path).needed == card.needed).all()
 
@@ -372,7 +380,8 @@ def targets():
     cards = Path(folder.name) / "card.safetensors"
     cards.write_bytes(model.content)
     hashes = np.arange(5, dtype=np.uint64)
-    write_card(cards, ModelCard(np.array([0.1, 0.9]), hashes, hashes[:1], {"data": "rows"}))
+    held = HeldOut(np.array([[0.9, 0.5], [0.8, 0.3]]), np.array([2, 0]))
+    write_card(cards, ModelCard(np.array([0.1, 0.9]), hashes, hashes[:1], {"data": "rows"}, held))
     features = FeatureFolder(Path(folder.name) / "features", 5)
     features.write("ab" * 20, np.arange(5, dtype=np.float32))
     (feature_file,) = features.path.rglob("*.npy")
@@ -401,6 +410,12 @@ def targets():
             [model.inner.encode()],
         ),
         "card": (lambda data: check_card(cards, data), [cards.read_bytes()]),
+        "card text": (
+            lambda data: check_card(
+                cards, model.with_inner(model.inner, skh2edl_card=as_text(data))
+            ),
+            [json.loads(header_of(cards))["__metadata__"]["skh2edl_card"].encode()],
+        ),
         "checkpoint": (checkpoint.check, [checkpoint.content]),
         "state": (checkpoint.check_changed, seeds_of_bytes),
         "cache": (check_features, [feature_file.read_bytes()]),

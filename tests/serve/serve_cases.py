@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from skh2edl import FlatCEClassifier, H2EDLClassifier, HyperOpinion, Taxonomy
+from skh2edl.decisions._record import record_held_out
 from skh2edl.estimators.model_card import ModelCard, write_card
 from skh2edl.report.predictions import Predictions
 from skh2edl.serve import Limits
@@ -49,8 +50,14 @@ def picture(label, seed=0, noise=25, kind="PNG"):
     return buffer.getvalue()
 
 
+def held_out():
+    """Draw pictures that are hard to tell apart, and their labels."""
+    X = np.stack([pixels(label, seed, noise=120) for label in COLOURS for seed in range(50, 58)])
+    return X, np.repeat(list(COLOURS), 8)
+
+
 def write_model(path, make=H2EDLClassifier, needed=NEEDED):
-    """Fit a small model and write it with a hedge."""
+    """Fit a small model and write it with a hedge, and with a record of held-out pictures."""
     X = np.stack([pixels(label, seed) for label in COLOURS for seed in range(6)])
     clf = make(
         TREE,
@@ -62,7 +69,10 @@ def write_model(path, make=H2EDLClassifier, needed=NEEDED):
         n_workers=0,
     )
     clf.fit(X, np.repeat(list(COLOURS), 6)).save(path)
-    write_card(path, ModelCard(needed=needed, notes={"data": "colours"}))
+    held, labels = held_out()
+    leaves = clf.predict_proba(held)[:, np.argsort(TREE.leaf_order)]
+    record = record_held_out(leaves, TREE.resolve(labels), TREE) if needed.size else None
+    write_card(path, ModelCard(needed=needed, notes={"data": "colours"}, held_out=record))
     return path
 
 
@@ -112,7 +122,7 @@ def send(url, content, **query):
         headers={"Content-Type": "multipart/form-data; boundary=x"},
     )
     with urllib.request.urlopen(request, timeout=60) as response:
-        return json.load(response)["answers"][0]
+        return json.load(response)["predictions"][0]
 
 
 class Running:

@@ -67,7 +67,7 @@ def form(*contents, name="photo.png"):
 def predict(client, *contents, **query):
     response = client.post("/api/predict", files=form(*contents), params=query)
     assert response.status_code == 200, response.text
-    return response.json()["answers"]
+    return response.json()["predictions"]
 
 
 def refusal(response, status):
@@ -84,7 +84,7 @@ def every_node(client, prediction):
         node = waiting.pop()
         nodes.append(node)
         if node["n_children"]:
-            query = {"answer": prediction["id"], "node": node["node"]}
+            query = {"prediction": prediction["id"], "node": node["node"]}
             waiting += client.get("/api/children", params=query).json()["children"]
     return nodes
 
@@ -119,9 +119,11 @@ def test_the_numbers_of_every_node_are_those_of_the_model_for_the_same_file(
 def test_a_target_accuracy_uses_the_threshold_of_the_held_out_images(client):
     contents = [picture(("red", "pink"), seed, noise=70) for seed in range(8)]
     for target, threshold in [(0.9, 0.9), (0.5, 0.5), (0.905, 0.91)]:
-        response = client.post("/api/predict", files=form(*contents), params={"promise": target})
+        response = client.post(
+            "/api/predict", files=form(*contents), params={"target_accuracy": target}
+        )
         assert response.json()["threshold"] == pytest.approx(threshold)
-        for prediction in response.json()["answers"]:
+        for prediction in response.json()["predictions"]:
             enough = [n for n in prediction["path"] if n["probability"] >= threshold]
             assert prediction["hedged"]["label"] == enough[-1]["label"]
 
@@ -140,13 +142,15 @@ def test_the_hedge_climbs_from_the_leaf_to_the_root_as_the_threshold_rises(clien
 
 def test_an_accuracy_that_cannot_be_guaranteed_is_refused_with_the_most_that_can(client, baseline):
     files = form(picture("red"))
-    said = refusal(client.post("/api/predict?promise=0.995", files=files), 422)
+    said = refusal(client.post("/api/predict?target_accuracy=0.995", files=files), 422)
     assert "99 images, with which at most 0.990 can be guaranteed, got 0.995" in said
-    said = refusal(client.post("/api/predict?promise=0.9&threshold=0.5", files=files), 422)
-    assert said == "Give promise or threshold, not both."
-    said = refusal(baseline.post("/api/predict?promise=0.9", files=files), 422)
+    said = refusal(client.post("/api/predict?target_accuracy=0.9&threshold=0.5", files=files), 422)
+    assert said == "Give target_accuracy or threshold, not both."
+    said = refusal(baseline.post("/api/predict?target_accuracy=0.9", files=files), 422)
     assert "no hedge, so no accuracy can be guaranteed" in said
-    assert "promise: " in refusal(client.post("/api/predict?promise=2", files=files), 422)
+    assert "target_accuracy: " in refusal(
+        client.post("/api/predict?target_accuracy=2", files=files), 422
+    )
 
 
 @pytest.mark.parametrize("how", ["cumulative", "averaging", None])
@@ -159,7 +163,7 @@ def test_fused_photographs_add_up_or_average_their_evidence(client, model, tmp_p
     total = own.evidence.sum(axis=0) / (2 if how == "averaging" else 1)
     expected = HyperOpinion.from_evidence(TREE, total, own.base_rate, own.prior_weight)
     ids = [prediction["id"] for prediction in predict(client, *contents)]
-    response = client.post("/api/fuse?threshold=0.3", json={"answers": ids, "how": how})
+    response = client.post("/api/fuse?threshold=0.3", json={"predictions": ids, "how": how})
     fused = response.json()
     assert fused["n_images"] == 2
     assert fused["name"] == "photo.png + photo.png"
@@ -184,9 +188,9 @@ def test_a_model_without_opinions_shows_probabilities_only(baseline):
         assert prediction["nonspecificity"] is None
         assert "The likeliest class is" in prediction["explanation"]
     ids = [prediction["id"] for prediction in predictions]
-    said = refusal(baseline.post("/api/fuse", json={"answers": ids, "how": "cumulative"}), 422)
+    said = refusal(baseline.post("/api/fuse", json={"predictions": ids, "how": "cumulative"}), 422)
     assert "no evidence to add up" in said
-    fused = baseline.post("/api/fuse", json={"answers": ids}).json()
+    fused = baseline.post("/api/fuse", json={"predictions": ids}).json()
     for node in every_node(baseline, fused):
         if node["n_children"] == 0:
             mean = (leaves[0][node["label"]] + leaves[1][node["label"]]) / 2
@@ -208,7 +212,7 @@ def test_the_model_is_described(client):
     assert facts["tree"]["levels"] == ["level_1", "level_2", "leaf"]
     assert facts["notes"] == {"data": "colours"}
     assert facts["hedge"]["n_images"] == 99
-    steps = {row["promise"]: row["threshold"] for row in facts["hedge"]["promises"]}
+    steps = {row["target_accuracy"]: row["threshold"] for row in facts["hedge"]["guarantees"]}
     assert steps[0.95] == pytest.approx(0.95)
     assert max(steps) == 0.99
 
@@ -217,7 +221,7 @@ def test_of_ten_thousand_leaves_only_what_matters_is_sent(monkeypatch):
     client = TestClient(large_app(monkeypatch), base_url=ADDRESS)
     response = client.post("/api/predict", files=form(picture("red")))
     assert len(response.content) < 30_000
-    (prediction,) = response.json()["answers"]
+    (prediction,) = response.json()["predictions"]
     opened = {page["node"]: page for page in prediction["tree"]}
     assert sum(len(page["children"]) for page in opened.values()) < 60
     # The whole path to the likeliest leaf is open.
@@ -227,7 +231,7 @@ def test_of_ten_thousand_leaves_only_what_matters_is_sent(monkeypatch):
     # Pages of a branch hold all its children once, the likeliest first.
     found, offset = [], 0
     while True:
-        query = {"answer": prediction["id"], "node": prediction["path"][1]["node"], "limit": 20}
+        query = {"prediction": prediction["id"], "node": prediction["path"][1]["node"], "limit": 20}
         page = client.get("/api/children", params={**query, "offset": offset}).json()
         found += page["children"]
         offset += len(page["children"])
@@ -238,7 +242,7 @@ def test_of_ten_thousand_leaves_only_what_matters_is_sent(monkeypatch):
     assert len({node["node"] for node in found}) == 50
     likely = [node["probability"] for node in found]
     assert likely == sorted(likely, reverse=True)
-    query = {"answer": prediction["id"], "text": "GENUS 7.3", "limit": 5}
+    query = {"prediction": prediction["id"], "text": "GENUS 7.3", "limit": 5}
     looked = client.get("/api/find", params=query).json()
     assert looked["total"] == 11  # 7.3 and 7.30 to 7.39
     assert looked["nodes"][0]["place"] == "family 7"
@@ -248,24 +252,24 @@ def test_a_prediction_that_is_forgotten_has_to_be_asked_for_again(model):
     limits = Limits(max_kept_mb=0.0035)
     client = TestClient(create_app(model, limits=limits), base_url=ADDRESS)
     first = predict(client, picture("red"))[0]["id"]
-    assert client.get("/api/children", params={"answer": first}).status_code == 200
+    assert client.get("/api/children", params={"prediction": first}).status_code == 200
     for seed in range(3):
         last = predict(client, picture("red", seed))[0]["id"]
-    said = refusal(client.get("/api/children", params={"answer": first}), 404)
+    said = refusal(client.get("/api/children", params={"prediction": first}), 404)
     assert said == "This prediction is no longer kept. Send the image again to get a new one."
-    refusal(client.post("/api/fuse", json={"answers": [first, last]}), 404)
+    refusal(client.post("/api/fuse", json={"predictions": [first, last]}), 404)
 
 
 def test_a_request_that_makes_no_sense_is_refused_with_the_reason(client):
     (prediction,) = predict(client, picture("red"))
     key = prediction["id"]
-    said = refusal(client.get("/api/children", params={"answer": key, "node": 99}), 404)
+    said = refusal(client.get("/api/children", params={"prediction": key, "node": 99}), 404)
     assert said == "The tree has nodes 0 to 8, and no node 99."
-    assert "answer: Field required" in refusal(client.get("/api/children"), 422)
-    assert "node: " in refusal(client.get(f"/api/children?answer={key}&node=x"), 422)
-    assert "limit: " in refusal(client.get(f"/api/children?answer={key}&limit=100000"), 422)
-    assert "answers: " in refusal(client.post("/api/fuse", json={"answers": [key]}), 422)
-    assert "repeated" in refusal(client.post("/api/fuse", json={"answers": [key, key]}), 422)
+    assert "prediction: Field required" in refusal(client.get("/api/children"), 422)
+    assert "node: " in refusal(client.get(f"/api/children?prediction={key}&node=x"), 422)
+    assert "limit: " in refusal(client.get(f"/api/children?prediction={key}&limit=100000"), 422)
+    assert "predictions: " in refusal(client.post("/api/fuse", json={"predictions": [key]}), 422)
+    assert "repeated" in refusal(client.post("/api/fuse", json={"predictions": [key, key]}), 422)
     kind = {"content-type": "application/json"}
     assert "JSON" in refusal(client.post("/api/fuse", content=b"{", headers=kind), 422)
     assert "nothing at this address" in refusal(client.get("/api/predictions"), 404)
@@ -330,7 +334,7 @@ def test_names_of_files_are_names_and_nothing_else(client):
         ("x" * 900 + ".jpeg", "x" * 187 + "...xxxxx.jpeg"),
     ]:
         response = client.post("/api/predict", files=form(picture("red"), name=name))
-        assert response.json()["answers"][0]["name"] == shown
+        assert response.json()["predictions"][0]["name"] == shown
 
 
 def test_too_many_files_are_refused(model):
@@ -514,7 +518,7 @@ def test_the_page_describes_the_model_and_takes_names_for_text(tmp_path):
     assert html.unescape(page).count(HOSTILE) == 3  # title, heading and note
     assert "<img" not in page
     assert "<b>" not in page
-    assert "H2EDLClassifier: 5 leaves on 3 levels." in " ".join(page.split())
+    assert "5 classes on 3 levels." in " ".join(page.split())
     assert "At most 64 MB and 64 megapixels each." in page
     assert "plausibility" in page
     assert 'id="kinds" hidden' in page  # without a hedge there is no target accuracy

@@ -14,10 +14,9 @@ from starlette.exceptions import HTTPException
 from skh2edl import load_model
 from skh2edl.estimators.model_card import ModelCard
 from skh2edl.serve import Limits, create_app, server, service
-from skh2edl.serve.bodies import Body, ByteBudget
+from skh2edl.serve.guard import Body, ByteBudget
 from skh2edl.serve.routes import build
 from skh2edl.serve.uploads import Upload
-from skh2edl.serve.workers import Workers
 
 HEAD = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\n'
 KIND = (b"content-type", b"multipart/form-data; boundary=x")
@@ -223,15 +222,15 @@ def test_the_images_of_a_request_share_a_budget_of_pixels(model):
     assert [each.pixels is not None for each in pictures] == [True, False, True, True, False, False]
     assert pictures[1].error.startswith("'text' cannot be used as an image")
     assert "'3.png' is one too many" in pictures[4].error
-    answers = asyncio.run(served.predict(pictures, None, "10.0.0.1"))
-    assert [each.error is None for each in answers] == [each.error is None for each in pictures]
+    predictions = asyncio.run(served.predict(pictures, None, "10.0.0.1"))
+    assert [each.error is None for each in predictions] == [each.error is None for each in pictures]
 
 
 def test_images_are_decoded_while_the_model_is_at_work(model):
     served, free = make_service(model), threading.Event()
 
     async def both():
-        long = asyncio.create_task(served._predicting.run(lambda: free.wait(60)))
+        long = asyncio.create_task(service._in_thread(lambda: free.wait(60), served._predicting))
         (made,) = await served.prepare([Upload("a.png", picture("red"))])
         assert not long.done()
         waiting = asyncio.create_task(served.predict([made], None, "10.0.0.1"))
@@ -239,22 +238,9 @@ def test_images_are_decoded_while_the_model_is_at_work(model):
         assert await long
         return made, await waiting
 
-    made, (answer,) = asyncio.run(both())
+    made, (prediction,) = asyncio.run(both())
     assert made.pixels.shape == (32, 32, 3)
-    assert answer.error is None
-
-
-def test_a_job_that_fails_tells_its_caller_and_the_next_one_runs():
-    async def three():
-        workers = Workers(1)
-        with pytest.raises(ZeroDivisionError, match="division"):
-            await workers.run(lambda: 1 / 0)
-        gone = asyncio.create_task(workers.run(lambda: 1))
-        await asyncio.sleep(0)
-        gone.cancel()
-        return await workers.run(lambda: threading.current_thread().daemon)
-
-    assert asyncio.run(three())
+    assert prediction.error is None
 
 
 def test_a_large_image_keeps_other_large_ones_waiting_but_no_small_one(model, monkeypatch):
@@ -350,9 +336,9 @@ def test_a_flood_of_one_client_evicts_no_prediction_of_another(model):
 
     async def flood():
         await request(app, [whole], client="10.0.0.1")
-        (mine,) = served.store._client_of
+        (mine,) = served.store._kept
         await request(app, [whole], client="2001:db8::1")
-        theirs = [key for key in served.store._client_of if key != mine]
+        theirs = [key for key in served.store._kept if key != mine]
         for number in range(60):
             # All of one network, which one customer has.
             await request(app, [whole], client=f"2001:db8::{number:x}")
@@ -361,4 +347,4 @@ def test_a_flood_of_one_client_evicts_no_prediction_of_another(model):
     mine, (theirs,) = asyncio.run(flood())
     assert served.store.get(mine) is not None
     assert served.store.get(theirs) is None
-    assert set(served.store._client_of.values()) == {"10.0.0.1", "2001:db8::/64"}
+    assert {client for client, _ in served.store._kept.values()} == {"10.0.0.1", "2001:db8::/64"}

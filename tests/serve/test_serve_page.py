@@ -4,6 +4,7 @@ import base64
 import csv
 import json
 import os
+import re
 import shutil
 import time
 import urllib.request
@@ -147,13 +148,13 @@ def page(driver, url):
 def test_a_photograph_is_classified_and_the_slider_makes_the_prediction_safer(page, photos):
     page.send(photos / "0.png")
     assert page["shown"].is_displayed()
-    guarantees = page.ask("api/model")["hedge"]["promises"]
+    guarantees = page.ask("api/model")["hedge"]["guarantees"]
     content = (photos / "0.png").read_bytes()
     seen = []
     for place in [*range(0, len(guarantees), 10), len(guarantees) - 1]:
         page.slide(place)
-        target = guarantees[place]["promise"]
-        hedged = send(page.url, content, promise=target)["hedged"]
+        target = guarantees[place]["target_accuracy"]
+        hedged = send(page.url, content, target_accuracy=target)["hedged"]
         sure = hedged["label"] if hedged["level"] != "nothing" else "Cannot tell"
         assert page["headline"].text == sure
         assert page.said()[0].startswith(sure)
@@ -168,6 +169,65 @@ def test_a_photograph_is_classified_and_the_slider_makes_the_prediction_safer(pa
     assert page["sure"].text == "≥ 0.99"
     assert "No accuracy is guaranteed" in page["hedge-note"].text
     assert len({*seen, page["headline"].text}) >= 3
+
+
+def test_no_prediction_stands_without_how_often_the_model_is_right(page, photos):
+    page.send(photos / "0.png")
+    held = page.ask("api/model")["held_out"]
+    page.driver.find_element(By.CSS_SELECTOR, "input[value=threshold]").click()
+    for least in (0, 45, 60, 99):
+        page.slide(least)
+        (path,) = [send(page.url, (photos / "0.png").read_bytes())["path"]]
+        depth = max(n["depth"] for n in path if n["probability"] >= least / 100)
+        stopped, right = held["stops"][least][depth]
+        if depth:
+            known = round(100 * held["n_right"][depth - 1] / held["n_images"])
+            assert f"right for {known} % of 40 held-out photographs" in page["accuracy"].text
+        if stopped:
+            assert f"{right if depth else stopped} of {stopped if depth else 40}" in (
+                page["accuracy"].text
+            )
+        current = page.css("#levels [aria-current=true] th")
+        assert [cell.text for cell in current] == [n["title"] for n in path if n["depth"] == depth][
+            : len(current)
+        ]
+        assert len(current) == (depth > 0)
+        # Who does not see the headline hears it.
+        assert page["slider"].get_attribute("aria-valuetext").endswith(page["headline"].text)
+    page["slider"].send_keys(Keys.ARROW_LEFT)
+    assert page["sure"].text == "≥ 0.98"
+
+
+def test_photographs_of_two_subjects_are_warned_of(page, photos):
+    page.send(photos / "1.png", photos / "2.png")
+    for tick in page.css(".tick input"):
+        tick.click()
+    page["fuse"].click()
+    page.until(lambda: page["conflict"].is_displayed())
+    assert "contradict each other" in page["conflict"].text
+    assert [row.text.split(" (belief ")[0] for row in page.css("#conflict li")] in (
+        ["cold", "warm"],
+        ["warm", "cold"],
+    )
+    page.css("#list .open")[0].click()
+    assert not page["conflict"].is_displayed()
+
+
+def test_the_page_speaks_of_classes_and_levels(page, photos):
+    page.send(photos / "0.png", photos / "2.png")
+    for place in range(0, 50, 7):
+        page.slide(place)
+        text = page.driver.find_element(By.TAG_NAME, "body").text
+        assert not re.search(r"\b(root|leaf|leaves|read-out|nothing|1\.00)\b", text)
+
+
+def test_numbers_that_look_alike_get_more_decimals_and_no_part_is_rounded_away(page):
+    said = page.driver.execute_async_script(
+        "const done = arguments[0]; import('/static/words.js').then(w => done("
+        "[w.apart(0.9996, 0.9999), w.apart(0.4, 0.6), w.fraction(399, 400), w.fraction(1, 400),"
+        " w.fraction(1, 8), w.fraction(0, 5)]))"
+    )
+    assert said == [["0.9996", "0.9999"], ["0.40", "0.60"], "over 99 %", "under 1 %", "13 %", "0 %"]
 
 
 def test_names_are_text_and_never_markup(page, photos):
@@ -188,7 +248,7 @@ def test_the_tree_is_walked_by_keyboard(page, photos):
     root = page.rows()[0]
     page.run("arguments[0].focus()", page["find"])
     page.press(Keys.TAB)
-    assert page.focused() == "root"
+    assert page.focused() == "all classes"
     outline = page.run("getComputedStyle(arguments[0].firstElementChild).outlineStyle", root)
     assert outline == "solid"
     page.press(Keys.ARROW_DOWN)
@@ -204,7 +264,7 @@ def test_the_tree_is_walked_by_keyboard(page, photos):
     page.press(Keys.ARROW_RIGHT)
     assert page.focused() == first
     page.press(Keys.ARROW_LEFT, Keys.ARROW_LEFT)
-    assert page.focused() == "root"
+    assert page.focused() == "all classes"
     page.press(Keys.END)
     assert page.focused() == page.rows()[-1].get_attribute("aria-label").split(",")[0]
     page.press(Keys.HOME, "c")
@@ -228,7 +288,8 @@ def test_two_photographs_are_fused_even_after_the_server_forgot_them(page, photo
     page.until(lambda: len(page.said()) == 9)
     assert page["of"].text == "2 photographs fused: 0.png + 1.png"
     assert page.driver.switch_to.active_element == page["headline"]
-    assert "not for fused ones" in page["finest"].text
+    assert "not for fused ones" in page["withheld"].text
+    assert not page["conflict"].is_displayed()
     assert len(page.css("#pictures .part")) == 2
 
 
@@ -271,17 +332,19 @@ def test_all_predictions_are_downloaded_as_they_are_shown(page, photos, tmp_path
     page.slide(45)
     page["csv"].click()
     page["json"].click()
-    page.until(lambda: {p.name for p in tmp_path.iterdir()} == {"answers.csv", "answers.json"})
-    page.until(lambda: (tmp_path / "answers.json").stat().st_size > 0)
-    with (tmp_path / "answers.csv").open(encoding="utf-8", newline="") as file:
+    page.until(
+        lambda: {p.name for p in tmp_path.iterdir()} == {"predictions.csv", "predictions.json"}
+    )
+    page.until(lambda: (tmp_path / "predictions.json").stat().st_size > 0)
+    with (tmp_path / "predictions.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    record = json.loads((tmp_path / "answers.json").read_text(encoding="utf-8"))
-    assert record["promise"] == 0.95
+    record = json.loads((tmp_path / "predictions.json").read_text(encoding="utf-8"))
+    assert record["target_accuracy"] == 0.95
     assert record["threshold"] == 0.95
     assert [row["image"] for row in rows] == ["0.png", "notes.png", "2.png"]
     assert "none of the formats" in rows[1]["error"]
     assert rows[0]["error"] == ""
-    for row, kept in zip(rows, record["answers"], strict=True):
+    for row, kept in zip(rows, record["predictions"], strict=True):
         assert float(row["leaf_probability"] or 0) == (kept.get("leaf_probability") or 0)
     assert {"level_1", "level_2_belief", "hedged_level", "belief_stops_at_root"} <= rows[0].keys()
     for row, said in zip(rows, page.said(), strict=True):
@@ -327,6 +390,7 @@ def test_a_model_without_opinions_shows_probabilities_only(driver, photos, tmp_p
         assert "belief" not in page["shown"].text
         assert not page["kinds"].is_displayed()
         assert "No accuracy is guaranteed" in page["hedge-note"].text
+        assert "How often this model is right is not on record" in page["accuracy"].text
         page.slide(99)
         assert page["headline"].text in (
             "Cannot tell",
@@ -345,7 +409,7 @@ def test_ten_thousand_leaves_are_opened_as_far_as_asked(driver, photos, monkeypa
     with Running(large_app(monkeypatch)) as url:
         page = Page(driver, url)
         page.send(photos / "0.png")
-        assert "10,000 leaves" in page["summary"].text
+        assert "10,000 classes" in page["summary"].text
         n_rows = len(page.css("#tree [role=treeitem]"))
         assert 5 < n_rows < 60
         more = page.css("#tree li.more")[0]

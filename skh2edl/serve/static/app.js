@@ -2,7 +2,7 @@
 
 import { ask, batches, filesOf, fuse, newFused, newPhoto, predict, tableRow, withRenewal } from "./photos.js";
 import { OpinionTree } from "./tree.js";
-import { bar, count, hedged, make, percent, predictionName, save, threeNumbers, toCsv, twoDecimals } from "./words.js";
+import { apart, bar, count, fraction, hedged, listed, make, percent, predictionName, save, threeNumbers, toCsv, twoDecimals } from "./words.js";
 
 const by = (id) => document.getElementById(id);
 const photos = [];
@@ -17,7 +17,7 @@ function isGuaranteed() {
 }
 
 function chosenGuarantee() {
-  return model.hedge.promises[Number(by("slider").value)];
+  return model.hedge.guarantees[Number(by("slider").value)];
 }
 
 function threshold() {
@@ -33,10 +33,10 @@ function setUpSlider() {
   slider.min = 0;
   slider.step = 1;
   if (isGuaranteed()) {
-    const { promises } = model.hedge;
-    slider.max = promises.length - 1;
-    const at = promises.findIndex((each) => each.promise >= 0.95);
-    slider.value = at < 0 ? promises.length - 1 : at;
+    const { guarantees } = model.hedge;
+    slider.max = guarantees.length - 1;
+    const at = guarantees.findIndex((each) => each.target_accuracy >= 0.95);
+    slider.value = at < 0 ? guarantees.length - 1 : at;
   } else {
     slider.max = 99;
     slider.value = 50;
@@ -45,28 +45,77 @@ function setUpSlider() {
 
 function sayHedge() {
   const slider = by("slider");
-  let said;
-  let note;
+  const said = isGuaranteed() ? percent(chosenGuarantee().target_accuracy) : `≥ ${threshold().toFixed(2)}`;
+  const least = threshold();
+  let note = `Predictions stop where the probability falls below ${twoDecimals(least)}. `;
   if (isGuaranteed()) {
-    const { promise, threshold: least } = chosenGuarantee();
-    said = percent(promise);
-    note = `Predictions stop where the probability falls below ${twoDecimals(least)}, a threshold from ${count(model.hedge.n_images, "held-out image", "held-out images")}. With it, at least ${percent(promise)} of the predictions are right on average, for single photographs like those; not for each class.`;
+    const { n_images: n, unit, is_exact: isExact } = model.hedge;
+    note += `On average ${isExact ? "at least" : "about"} ${said} of them are right or say that they cannot tell, for single photographs like ${unit === "subject" ? "those of " : ""}the ${count(n, `held-out ${unit}`, `held-out ${unit}s`)} that set this threshold; not for each class.`;
+    if (least > 0.99) note += " Some of those were wrong with nearly as high a probability, so few predictions remain: a lower target says more.";
   } else {
-    said = `≥ ${threshold().toFixed(2)}`;
-    note = "Predictions stop where the probability falls below this. ";
     note += model.hedge === null
       ? "No accuracy is guaranteed: the model file has no hedge; skh2edl calibrate sets it."
       : "No accuracy is guaranteed for a threshold set by hand.";
   }
   by("sure").textContent = said;
-  slider.setAttribute("aria-valuetext", said);
   slider.setAttribute("aria-label", isGuaranteed() ? "Target accuracy" : "Least probability");
+  by("record").textContent = sayRecord();
   by("hedge-note").textContent = note;
+}
+
+// Who does not see the prediction climb hears it with each step of the slider.
+function sayAloud() {
+  const climbed = selected ? `: ${predictionName(hedgedOf(selected.prediction))}` : "";
+  by("slider").setAttribute("aria-valuetext", `${by("sure").textContent}${climbed}`);
+}
+
+// How held-out photographs fare ------------------------------------------------------------------
+
+// For each depth, at the chosen setting: how many held-out photographs stop there, and right ones.
+function stops() {
+  if (isGuaranteed()) return chosenGuarantee().stops;
+  return model.held_out?.stops[Number(by("slider").value)] ?? [];
+}
+
+const NO_RECORD = "How often this model is right is not on record in its file; skh2edl calibrate records it.";
+
+// Deepest first: what somebody who moves the slider wants to know.
+function sayRecord() {
+  const all = stops();
+  if (!all.length) return "";
+  const { n_images: n } = model.held_out;
+  const parts = [];
+  for (let depth = all.length - 1; depth > 0; depth -= 1) {
+    const [stopped, right] = all[depth];
+    if (stopped) parts.push(`the ${levelName(depth)} for ${fraction(stopped, n)} (${fraction(right, stopped)} of them right)`);
+  }
+  if (all[0][0] === n) return `At this setting the model cannot tell for any of ${count(n, "held-out photograph", "held-out photographs")}.`;
+  const silent = all[0][0] ? `, and cannot tell for ${fraction(all[0][0], n)}` : "";
+  return `Of ${count(n, "held-out photograph", "held-out photographs")}, at this setting the model names ${listed(parts)}${silent}.`;
+}
+
+function levelName(depth) {
+  const level = model.tree.levels[depth - 1];
+  return level === "leaf" ? "finest class" : level.replaceAll("_", " ");
+}
+
+// How often the model is right at the level of a node, beside what it says of one photograph.
+function sayAccuracy(node, isFused) {
+  if (model.held_out === null) return NO_RECORD;
+  const { n_images: n, n_right: right } = model.held_out;
+  const all = `${count(n, "held-out photograph", "held-out photographs")}`;
+  const [stopped, good] = isFused ? [0, 0] : stops()[node.depth] ?? [0, 0];
+  if (node.level === "nothing") return stopped ? `The same happens with ${stopped.toLocaleString("en")} of ${all} (${fraction(stopped, n)}).` : "";
+  const known = right[node.depth - 1];
+  if (known === null) return `How often the model is right at this level is not on record; at the finest it was for ${fraction(right[right.length - 1], n)} of ${all}.`;
+  const own = `At this level the model was right for ${fraction(known, n)} of ${all}`;
+  return stopped ? `${own}; of those where it stops here, as with this one, for ${good} of ${stopped} (${fraction(good, stopped)}).` : `${own}.`;
 }
 
 function onHedge() {
   sayHedge();
   for (const photo of photos) sayPrediction(photo);
+  sayAloud();
   if (!selected) return;
   showPrediction(selected);
   sayDetail(hedgedOf(selected.prediction));
@@ -101,6 +150,7 @@ function sayPrediction(photo) {
   else {
     const node = hedgedOf(photo.prediction);
     said.textContent = node.level === "nothing" ? predictionName(node) : `${node.label}, ${twoDecimals(node.probability)}`;
+    if (photo.prediction.conflict.length) said.append(make("span", { class: "bad small" }, " · they contradict each other"));
   }
 }
 
@@ -213,8 +263,8 @@ async function fuseTicked() {
   by("problems").replaceChildren();
   by("fuse").disabled = true;
   try {
-    // Any of the parts may have been forgotten; asking for the root says so.
-    for (const part of parts) await withRenewal(part, (id) => ask(`api/children?answer=${encodeURIComponent(id)}&limit=1`));
+    // Any of the parts may have been forgotten; asking for its first class says so.
+    for (const part of parts) await withRenewal(part, (id) => ask(`api/children?prediction=${encodeURIComponent(id)}&limit=1`));
     const fused = newFused(parts, how, await fuse(parts, how));
     photos.push(fused);
     for (const part of parts) { part.isTicked = false; part.view.tick.checked = false; }
@@ -233,7 +283,7 @@ const tree = new OpinionTree(
   by("tree"),
   async (node, offset, limit) => {
     try {
-      return await withRenewal(selected, (id) => ask(`api/children?answer=${encodeURIComponent(id)}&node=${node}&offset=${offset}&limit=${limit}`));
+      return await withRenewal(selected, (id) => ask(`api/children?prediction=${encodeURIComponent(id)}&node=${node}&offset=${offset}&limit=${limit}`));
     } catch (problem) {
       complain(problem.message);
       return null;
@@ -257,31 +307,63 @@ function select(photo) {
   const names = prediction.n_images === 1 ? prediction.name : `${prediction.n_images} photographs fused: ${prediction.name}`;
   by("of").textContent = names;
   by("explanation").textContent = prediction.explanation;
+  showConflict(prediction.conflict);
   by("find").value = "";
   by("found").hidden = true;
   tree.show(prediction.path[0], prediction.tree, hedgedOf(prediction).node);
   showPrediction(selected);
+  sayAloud();
   sayDetail(hedgedOf(prediction));
 }
 
 function showPrediction(photo) {
   const { prediction } = photo;
   const node = hedgedOf(prediction);
-  const leaf = prediction.path[prediction.path.length - 1];
   by("headline").textContent = predictionName(node);
-  const level = node.level === "nothing" ? "every class is possible" : node.level.replaceAll("_", " ");
-  by("numbers").replaceChildren(make("strong", {}, level), node.level === "nothing" ? "" : `: ${threeNumbers(node)}`);
-  let finest = "";
-  if (node.node !== leaf.node) finest = `Made to name one class: ${leaf.label}, ${twoDecimals(leaf.probability)}. `;
-  if (prediction.n_images > 1 && isGuaranteed()) finest += "The guarantee holds for single photographs, not for fused ones.";
-  by("finest").textContent = finest;
+  by("numbers").replaceChildren(...(node.level === "nothing" ? ["Every class is possible."] : [make("strong", {}, node.title), `: ${threeNumbers(node)}`]));
+  by("accuracy").textContent = sayAccuracy(node, prediction.n_images > 1);
+  showLevels(prediction.path, node);
   tree.mark(node.node);
+  const next = prediction.path[prediction.path.indexOf(node) + 1];
+  const notes = [];
+  if (next) {
+    const [own, least] = apart(next.probability, threshold());
+    notes.push(`It does not say ${next.name}: ${own} is below the ${least} that this setting asks for.`);
+  }
+  if (prediction.n_images > 1) notes.push(isGuaranteed() ? "Guarantee and figures hold for single photographs, not for fused ones." : "The figures are of single photographs, not of fused ones.");
+  by("withheld").textContent = notes.join(" ");
+}
+
+function showLevels(path, predicted) {
+  const reached = path.indexOf(predicted);
+  const rows = path.slice(1).map((node, place) => {
+    const cells = [make("th", { scope: "row" }, node.title), make("td", {}, node.name), make("td", { class: "number" }, twoDecimals(node.probability))];
+    if (model.held_out !== null) {
+      const right = model.held_out.n_right[node.depth - 1];
+      cells.push(make("td", { class: "number" }, right === null ? "–" : fraction(right, model.held_out.n_images)));
+    }
+    const state = place + 1 === reached ? "here" : place + 1 < reached ? "above" : "below";
+    return make("tr", { class: state, "aria-current": state === "here" ? "true" : null }, ...cells);
+  });
+  by("levels").tBodies[0].replaceChildren(...rows);
+}
+
+function showConflict(sides) {
+  by("conflict").hidden = !sides.length;
+  if (!sides.length) return;
+  const kind = model.is_evidential ? "belief" : "probability";
+  const lines = sides.map((side) => make("li", {}, make("strong", {}, side.name), ` (${kind} ${twoDecimals(side.belief)}): ${listed(side.images.slice(0, 4))}${side.images.length > 4 ? " and others" : ""}`));
+  by("conflict").replaceChildren(
+    make("p", {}, make("strong", {}, "These photographs contradict each other."), ` They differ at the level ${sides[0].title}:`),
+    make("ul", {}, ...lines),
+    make("p", {}, "If they do not all show the same subject, this prediction means nothing: classify them one by one."),
+  );
 }
 
 function sayDetail(node) {
   const parts = [make("strong", {}, node.name), `: ${threeNumbers(node)}`];
   if (node.n_children && node.mass !== null) parts.push(`; ${twoDecimals(node.mass)} stops here, vacuity ${twoDecimals(node.vacuity)}`);
-  if (node.n_leaves > 1) parts.push(`; ${count(node.n_leaves, "leaf", "leaves")}`);
+  if (node.n_leaves > 1) parts.push(`; ${count(node.n_leaves, "class", "classes")}`);
   by("detail").replaceChildren(...parts);
 }
 
@@ -295,7 +377,7 @@ async function find() {
   await new Promise((done) => { setTimeout(done, 200); });
   if (own !== lastSearch) return;
   try {
-    const found = await withRenewal(selected, (id) => ask(`api/find?answer=${encodeURIComponent(id)}&text=${encodeURIComponent(text)}&limit=12`));
+    const found = await withRenewal(selected, (id) => ask(`api/find?prediction=${encodeURIComponent(id)}&text=${encodeURIComponent(text)}&limit=12`));
     if (own !== lastSearch) return;
     const rows = found.nodes.map((node) => make(
       "li",
@@ -315,10 +397,10 @@ async function find() {
 
 function download(kind) {
   const rows = photos.map((photo) => tableRow(photo, hedgedOf, model));
-  if (kind === "csv") { save(toCsv(rows), "text/csv", "answers.csv"); return; }
-  const hedge = isGuaranteed() ? { promise: chosenGuarantee().promise, threshold: threshold() } : { promise: null, threshold: threshold() };
-  const content = { model: model.name, method: model.method, skh2edl: model.version, ...hedge, answers: rows };
-  save(`${JSON.stringify(content, null, 1)}\n`, "application/json", "answers.json");
+  if (kind === "csv") { save(toCsv(rows), "text/csv", "predictions.csv"); return; }
+  const hedge = isGuaranteed() ? { target_accuracy: chosenGuarantee().target_accuracy, threshold: threshold() } : { target_accuracy: null, threshold: threshold() };
+  const content = { model: model.name, method: model.method, skh2edl: model.version, ...hedge, predictions: rows };
+  save(`${JSON.stringify(content, null, 1)}\n`, "application/json", "predictions.json");
 }
 
 function listen() {
@@ -346,6 +428,7 @@ async function start() {
   }
   setUpSlider();
   sayHedge();
+  sayAloud();
   listen();
   document.documentElement.dataset.ready = "true";
 }

@@ -91,9 +91,9 @@ export function* batches(photos, limits) {
 export async function predict(batch) {
   const form = new FormData();
   for (const photo of batch) form.append("files", photo.file, photo.name);
-  const { answers } = await ask("api/predict", { method: "POST", body: form });
+  const { predictions } = await ask("api/predict", { method: "POST", body: form });
   batch.forEach((photo, place) => {
-    const prediction = answers[place];
+    const prediction = predictions[place];
     photo.state = prediction.error === null ? "done" : "failed";
     photo.problem = prediction.error;
     photo.prediction = prediction.error === null ? prediction : null;
@@ -101,7 +101,7 @@ export async function predict(batch) {
 }
 
 export function fuse(parts, how) {
-  return askJson("api/fuse", { answers: parts.map((part) => part.prediction.id), how });
+  return askJson("api/fuse", { predictions: parts.map((part) => part.prediction.id), how });
 }
 
 // The server forgets after a while; whoever has the photographs can ask again.

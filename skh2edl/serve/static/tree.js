@@ -35,8 +35,8 @@ export class OpinionTree {
       "div",
       { class: "row" },
       make("span", { class: "name" }, make("span", { class: "twist", "aria-hidden": "true" }), make("span", { class: "text" }, node.name)),
-      bar(node),
-      make("span", { class: "number" }, twoDecimals(node.probability)),
+      node.level === "nothing" ? null : bar(node), // all of them together are certain
+      node.level === "nothing" ? null : make("span", { class: "number" }, twoDecimals(node.probability)),
     );
     row.style.setProperty("--depth", Math.min(level - 1, 12));
     const li = make("li", { role: "treeitem", "aria-level": level, tabindex: -1, "data-node": node.node }, row);

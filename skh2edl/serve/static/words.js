@@ -18,8 +18,28 @@ export function twoDecimals(value) {
   return value.toFixed(2);
 }
 
+// Two numbers with as many decimals as it takes to tell them apart.
+export function apart(first, second) {
+  for (let digits = 2; digits < 7; digits += 1) {
+    if (first.toFixed(digits) !== second.toFixed(digits)) return [first.toFixed(digits), second.toFixed(digits)];
+  }
+  return [twoDecimals(first), twoDecimals(second)];
+}
+
 export function percent(value) {
   return `${+(100 * value).toFixed(1)} %`;
+}
+
+// A part of a whole in percent, never rounded to nothing or to all.
+export function fraction(part, whole) {
+  const rounded = Math.round((100 * part) / whole);
+  if (rounded === 0 && part > 0) return "under 1 %";
+  if (rounded === 100 && part < whole) return "over 99 %";
+  return `${rounded} %`;
+}
+
+export function listed(parts) {
+  return parts.length < 2 ? parts.join("") : `${parts.slice(0, -1).join(", ")} and ${parts[parts.length - 1]}`;
 }
 
 export function count(number, one, many) {
@@ -32,6 +52,7 @@ export function predictionName(node) {
 }
 
 export function threeNumbers(node) {
+  if (node.level === "nothing") return "every class is possible";
   if (node.belief === null) return `probability ${twoDecimals(node.probability)}`;
   return `belief ${twoDecimals(node.belief)}, probability ${twoDecimals(node.probability)}, plausibility ${twoDecimals(node.plausibility)}`;
 }
