@@ -25,8 +25,14 @@ def percent(fraction: float) -> str:
 
 
 def interval(low: float, high: float) -> str:
-    """Write an interval of fractions."""
-    return f"{100 * low:.0f} to {100 * high:.0f} %"
+    """Write an interval of fractions, rounded outwards: 0.897 is not said to reach 90 %.
+
+    Examples
+    --------
+    >>> interval(0.897, 0.944)
+    '89 to 95 %'
+    """
+    return f"{np.floor(100 * low):.0f} to {np.ceil(100 * high):.0f} %"
 
 
 def number(value: float, digits: int = 3) -> str:
