@@ -26,7 +26,7 @@ TABLE = HERE / "defaults_table.md"
 CACHE = Path(tempfile.gettempdir()) / "skh2edl-defaults"  # of features, for the next call
 NETWORK = "tf_efficientnet_lite0"
 
-# The first round compares single constants around a base, the second the default and its neighbours.
+# Round one compares single constants around a base, round two the default and its neighbours.
 BASE = {"l2": 3e-3, "initial_vacuity": 0.1, "kl_weight": 0.3}
 DEFAULT = {"l2": 1e-2, "initial_vacuity": 0.5, "kl_weight": 0.1}
 # What differs from the base. The paper has leaf_weight 0.1 and evidence_scale 1.

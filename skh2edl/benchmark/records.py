@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..utils.files import write_atomically
 from .experiment import Experiment
 
 
@@ -38,12 +39,8 @@ def write_record(path: Path, record: dict[str, Any]) -> bool:
     written : bool
         False if the file exists; it is left as it is.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{os.getpid()}-{path.stem}.part")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(_to_json(record))
-        file.flush()
-        os.fsync(file.fileno())
+    write_atomically(partial, lambda file: file.write(_to_json(record).encode()))
     try:
         # A link fails if the file exists; renaming would replace it.
         os.link(partial, path)
@@ -190,10 +187,6 @@ def _finite(value: Any) -> Any:
     """Return the value with None for numbers that are not finite."""
     if isinstance(value, dict):
         return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Sequence):
+    if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -174,20 +174,18 @@ def frozen_features_of(
     >>> frozen_features_of(make_glyphs(5), "test_resnet", weights=None, verbose=0).shape
     (5, 96)
     """
-    path = None
-    if cache is not None:
-        path = Path(cache) / f"{data.name}-{backbone}-{Path(str(weights)).stem}.npy"
-        if path.exists():
-            features = np.load(path)
-            if len(features) != len(data):
-                raise ValueError(
-                    f"{path} holds features of {len(features)} images and the data have "
-                    f"{len(data)}. Remove the file, or name another cache."
-                )
-            return features
+    path = Path(cache or "") / f"{data.name}-{backbone}-{Path(str(weights)).stem}.npy"
+    if cache is not None and path.exists():
+        features = np.load(path)
+        if len(features) != len(data):
+            raise ValueError(
+                f"{path} holds features of {len(features)} images and the data have {len(data)}. "
+                "Remove the file, or name another cache."
+            )
+        return features
     extractor = ImageFeatureExtractor(backbone, weights=weights, verbose=verbose)
     features = extractor.fit_transform(data.source)
-    if path is not None:
+    if cache is not None:
         write_atomically(path, lambda file: np.save(file, features))
     return features
 
@@ -195,25 +193,22 @@ def frozen_features_of(
 def _check(
     experiments: list[Experiment], data: LabelledImages, features: Mapping[str, Any]
 ) -> None:
-    others = sorted({each.dataset for each in experiments} - {data.name})
-    if others:
+    if others := sorted({each.dataset for each in experiments} - {data.name}):
         raise ValueError(
             f"the experiments are about {others} and the data are {data.name!r}. Run the "
             "experiments of each data set apart."
         )
-    missing = sorted({each.features for each in experiments if each.features} - set(features))
-    if missing:
+    named = {each.features for each in experiments if each.features}
+    if missing := sorted(named - set(features)):
         raise ValueError(
             f"features must hold those of {missing}, and holds {sorted(features)}. Compute them "
             "with frozen_features_of."
         )
-    wrong = {name: len(rows) for name, rows in features.items() if len(rows) != len(data)}
-    if wrong:
+    if wrong := {name: len(rows) for name, rows in features.items() if len(rows) != len(data)}:
         raise ValueError(
             f"features must have one row for each of the {len(data)} images, got {wrong}."
         )
-    empty = [part for part, n in data.counts.items() if n == 0]
-    if empty:
+    if empty := [part for part, n in data.counts.items() if n == 0]:
         raise ValueError(
             f"the data have no images in {empty}, and an experiment needs train, val and test. "
             "Use LabelledImages.resplit."
@@ -398,12 +393,10 @@ def _reports(plain: Any, calibrated: Any, parts: Parts) -> tuple[dict[str, Any],
 
 
 def _report(clf: Any, X: Any, y: Any) -> dict[str, dict[str, float]]:
-    proba = clf.predict_proba(X)
-    report = metrics.hierarchical_report(y, proba, clf.taxonomy_, output_dict=True)
-    return {
-        row: {name: float(value) for name, value in figures.items()}
-        for row, figures in report.items()
-    }
+    report: Any = metrics.hierarchical_report(
+        y, clf.predict_proba(X), clf.taxonomy_, output_dict=True
+    )
+    return {row: {name: float(report[row][name]) for name in report[row]} for row in report}
 
 
 def _uncertainty(clf: Any, X: Any, y: Any) -> dict[str, Any]:

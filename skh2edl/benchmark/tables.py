@@ -262,7 +262,7 @@ def _by_method(
     rows = {method: Row((method,), _by_seed(mine)) for method, mine in groups.items()}
     columns = _expanded(layout.columns, _levels(records[0]))
     published = _published_for(setting, "methods")
-    made = {}
+    made = []
     for method, row in _compared(rows, REFERENCES).items():
         figures, text = dict(row.figures), _text_of(groups[method])
         text |= {f"published_{key}": each for key, each in published.get(method, {}).items()}
@@ -273,18 +273,10 @@ def _by_method(
             if kind == "p":
                 p = Table.p_value(row, replace(column, key=key), REFERENCES[0])
                 text[column.key] = "" if math.isnan(p) else f"{p:.3f}"
-        made[method] = replace(row, figures=figures, text=text)
+        made.append(replace(row, figures=figures, text=text))
     used = [record for mine in groups.values() for record in mine]
-    table = Table(
-        name,
-        _caption(layout.title, setting, used),
-        ("method",),
-        tuple(columns),
-        tuple(made.values()),
-        _note(REFERENCES),
-        _missing(names, {"": groups}),
-    )
-    return _with_published(table)
+    missing = _missing(names, {"": groups})
+    return _table(name, layout.title, setting, used, columns, made, REFERENCES, missing)
 
 
 def _pivoted(name: str, pivot: Pivot, setting: Setting, records: Sequence[Record]) -> Table | None:
@@ -305,11 +297,8 @@ def _pivoted(name: str, pivot: Pivot, setting: Setting, records: Sequence[Record
     has_change = bool(pivot.usual) and last != pivot.usual  # more than the usual epochs
     rows: list[Row] = []
     for column in pivot.columns:
-        measure = replace(
-            column,
-            title=column.title.format(**level),
-            key=column.key.format(level=_suffix(depth, levels)),
-        )
+        key = column.key.format(level=_suffix(depth, levels))
+        measure = replace(column, title=column.title.format(**level), key=key)
         group = {}
         for method in pivot.rows:
             own = {key: figures.get((method, key), {}).get(measure.key, {}) for key in cells}
@@ -326,19 +315,10 @@ def _pivoted(name: str, pivot: Pivot, setting: Setting, records: Sequence[Record
     columns = [Column(cell.title, key, 0) for key, cell in cells.items()]
     if has_change:
         columns.append(Column("Δ", "change", 0, signed=True))
-    table = Table(
-        name,
-        _caption(pivot.title.format(**level), setting, used),
-        ("measure", "method"),
-        tuple(columns),
-        tuple(rows),
-        _note(pivot.references),
-        (
-            *(title for key, title in pivot.expected.items() if key not in cells),
-            *_missing(pivot.rows, {cell.title: cell.groups for cell in cells.values()}),
-        ),
-    )
-    return _with_published(table)
+    missing = [title for key, title in pivot.expected.items() if key not in cells]
+    missing += _missing(pivot.rows, {cell.title: cell.groups for cell in cells.values()})
+    title = pivot.title.format(**level)
+    return _table(name, title, setting, used, columns, rows, pivot.references, missing)
 
 
 def _by_block(records: Sequence[Record], names: Iterable[str]) -> dict[str, Cell]:
@@ -440,7 +420,7 @@ def _expanded(columns: Iterable[Column], levels: Sequence[str]) -> list[Column]:
     return expanded
 
 
-def _missing(names: Iterable[str], cells: Mapping[str, Groups]) -> tuple[str, ...]:
+def _missing(names: Iterable[str], cells: Mapping[str, Groups]) -> list[str]:
     """Name the methods, columns and seeds without a record."""
 
     def seeds(records: Iterable[Record]) -> set[int]:
@@ -453,13 +433,11 @@ def _missing(names: Iterable[str], cells: Mapping[str, Groups]) -> tuple[str, ..
             missing.append(name)
             continue
         for title, groups in cells.items():
-            where = f"{name} at {title}" if title else name
-            lacking = sorted(every - seeds(groups.get(name, ())))
-            if name not in groups:
-                missing.append(where)
-            elif lacking:
-                missing.append(f"{where}, seed {', '.join(map(str, lacking))}")
-    return tuple(missing)
+            if lacking := sorted(every - seeds(groups.get(name, ()))):
+                where = f"{name} at {title}" if title else name
+                number = f", seed {', '.join(map(str, lacking))}" if name in groups else ""
+                missing.append(where + number)
+    return missing
 
 
 def _caption(title: str, setting: Setting, records: Sequence[Record]) -> str:
@@ -494,17 +472,28 @@ def _note(references: Sequence[str]) -> str:
     return note
 
 
-def _with_published(table: Table) -> Table:
+def _table(
+    name: str,
+    title: str,
+    setting: Setting,
+    used: Sequence[Record],
+    columns: Iterable[Column],
+    rows: Sequence[Row],
+    references: Sequence[str],
+    missing: Iterable[str],
+) -> Table:
     """Put published figures beside the columns, and leave out columns without any value."""
     shown: list[Column] = []
-    note, titles = table.note, _published()["titles"]
-    for column in table.columns:
-        title = titles.get(column.key, column.title)
-        beside = Column(f"published {title}", f"published_{column.key}", 0)
-        published = any(row.text.get(beside.key) for row in table.rows)
-        own = any(row.text.get(column.key) or row.values(column).size for row in table.rows)
+    note, titles = _note(references), _published()["titles"]
+    for column in columns:
+        heading = titles.get(column.key, column.title)
+        beside = Column(f"published {heading}", f"published_{column.key}", 0)
+        published = any(row.text.get(beside.key) for row in rows)
+        own = any(row.text.get(column.key) or row.values(column).size for row in rows)
         if published or own:
             shown += [column, *([beside] if published else [])]
     if any(column.key.startswith("published_") for column in shown):
         note += f"; published: {_published()['source']}"
-    return replace(table, columns=tuple(shown), note=note)
+    headings = ("measure", "method")[-len(rows[0].title) :]
+    caption = _caption(title, setting, used)
+    return Table(name, caption, headings, tuple(shown), tuple(rows), note, tuple(missing))

@@ -1,7 +1,6 @@
 """Data sets of images with labels on a taxonomy."""
 
-from ._record import LabelledImages
-from .coarsen import coarsen_labels
+from ._record import LabelledImages, coarsen_labels
 from .cub_birds import load_cub
 from .derm12345 import load_derm12345
 from .fgvc_aircraft import load_fgvc_aircraft

@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -66,6 +66,17 @@ def read_lines(path: Path, name: str) -> Iterator[tuple[int, str]]:
     if not lines:
         raise ValueError(f"{path} is empty. {AGAIN}")
     yield from lines
+
+
+def read_numbered(path: Path, name: str) -> dict[str, str]:
+    """Return number -> text of a file with a number, a space and a text on every line."""
+    values: dict[str, str] = {}
+    for line, text in read_lines(path, name):
+        number, _, value = text.partition(" ")  # texts may hold spaces
+        if not number.isdecimal() or not value.strip() or number in values:
+            bad_line(path, line, "a number not listed before, a space and a text", text)
+        values[number] = value.strip()
+    return values
 
 
 def read_table(path: Path, columns: Iterable[str], name: str) -> list[dict[str, str]]:
@@ -143,40 +154,36 @@ def check_images(paths: Sequence[str | Path], how: str, name: str) -> NDArray[np
     -------
     ndarray of str
     """
-    if how not in _FAULTS:
-        raise ValueError(f"check must be one of {tuple(_FAULTS)}, got {how!r}.")
-    fault = _FAULTS[how]
-    if fault is not None:
-        bad = [(path, why) for path in paths if (why := fault(path))]
-        if bad:
-            raise FileNotFoundError(
-                f"{name}: {len(bad)} of {len(paths)} images cannot be read; the first was "
-                f"expected at {bad[0][0]} and {bad[0][1]}. Unpack or fetch the dataset again."
-            )
+    if how not in ("exists", "decode", "none"):
+        raise ValueError(f"check must be one of ('exists', 'decode', 'none'), got {how!r}.")
+    checked = [] if how == "none" else paths
+    bad = [(path, why) for path in checked if (why := _fault(path, decode=how == "decode"))]
+    if bad:
+        raise FileNotFoundError(
+            f"{name}: {len(bad)} of {len(paths)} images cannot be read; the first was "
+            f"expected at {bad[0][0]} and {bad[0][1]}. Unpack or fetch the dataset again."
+        )
     return np.array([str(path) for path in paths], dtype=str)
 
 
-def _missing(path: str | Path) -> str:
+def check_fraction(val_fraction: float) -> None:
+    """Refuse a fraction of images to hold out that leaves none to learn from."""
+    if not 0 <= val_fraction < 1:
+        raise ValueError(f"val_fraction must be at least 0 and below 1, got {val_fraction}.")
+
+
+def _fault(path: str | Path, *, decode: bool) -> str:
+    """Say what is wrong with an image file, "" if nothing is."""
     try:
-        return "" if os.stat(path).st_size else "is empty"
+        if not os.stat(path).st_size:
+            return "is empty"
     except OSError:
         return "is not there"
-
-
-def _undecodable(path: str | Path) -> str:
-    if why := _missing(path):
-        return why
     try:
-        with Image.open(path) as image:
-            image.load()
+        if decode:
+            with Image.open(path) as image:
+                image.load()
     # Pillow's plugins raise almost anything on damaged files.
     except Exception as error:
         return f"is damaged ({error})"
     return ""
-
-
-_FAULTS: dict[str, Callable[[str | Path], str] | None] = {
-    "exists": _missing,
-    "decode": _undecodable,
-    "none": None,
-}

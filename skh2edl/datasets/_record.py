@@ -1,7 +1,7 @@
-"""The record that every loader returns."""
+"""The record that every loader returns, and coarser labels for it."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -261,3 +261,56 @@ class LabelledImages:
                 write_atomically(copy, partial(image.save, format=kind, quality=95))
             copies.append(str(copy))
         return replace(self, images=np.array(copies), crop=(0, 0, 0, 0))
+
+
+def coarsen_labels(
+    labels: Sequence,
+    ids: Sequence,
+    fraction: float,
+    level: str | int,
+    taxonomy: Taxonomy,
+) -> NDArray:
+    """Replace a fraction of the labels by their ancestors at a level.
+
+    A hash of each sample's id alone decides which ones: they are the same for every method, seed
+    and machine, and those of a smaller fraction are a subset of those of a larger one. The fraction
+    is met on average, not exactly.
+
+    Parameters
+    ----------
+    labels : sequence of shape (n,)
+        Labels of the taxonomy.
+    ids : sequence of shape (n,)
+        Stable names of the samples, as in `LabelledImages.ids`.
+    fraction : float
+        Fraction of the labels to coarsen, between 0 and 1.
+    level : str or int
+        Name or depth of the level of the ancestors; 0 removes the label. A label above the level
+        is not changed.
+    taxonomy : Taxonomy
+        The tree.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Labels as the taxonomy spells them.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.datasets import coarsen_labels
+    >>> tree = Taxonomy.from_paths([("cat", "lion"), ("cat", "lynx"), ("dog", "wolf")])
+    >>> coarsen_labels(["lion", "lynx", "wolf"], ["a", "b", "c"], 0.5, 1, tree).tolist()
+    ['lion', 'cat', 'wolf']
+    """
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"fraction must be between 0 and 1, got {fraction}.")
+    if len(labels) != len(ids):
+        raise ValueError(
+            f"labels and ids must have the same length, got {len(labels)} and {len(ids)}. Give "
+            "one id for each label."
+        )
+    nodes = taxonomy.resolve(labels)
+    above = taxonomy.project(nodes, level)
+    chosen = (unit_hash(ids, purpose="coarsen") < fraction) & (above >= 0)
+    return np.array(taxonomy.labels(np.where(chosen, above, nodes)))

@@ -8,7 +8,14 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from ..taxonomy import Taxonomy
-from ._files import bad_line, check_images, find_root, read_lines, read_table
+from ._files import (
+    bad_line,
+    check_fraction,
+    check_images,
+    find_root,
+    read_numbered,
+    read_table,
+)
 from ._record import LabelledImages
 
 _NAME = "cub_birds"
@@ -56,8 +63,7 @@ def load_cub(
     >>> load_cub("CUB_200_2011")  # doctest: +SKIP
     LabelledImages('cub_birds': 11788 images (5394 train, 600 val, 5794 test), 200 leaves)
     """
-    if not 0 <= val_fraction < 1:
-        raise ValueError(f"val_fraction must be at least 0 and below 1, got {val_fraction}.")
+    check_fraction(val_fraction)
     root = Path(root).expanduser()
     if (root / _TABLE).is_file():
         folder, rows = root, _read_index(root / _TABLE)
@@ -99,9 +105,10 @@ def _read_index(file: Path) -> list[Row]:
 def _read_official(folder: Path) -> list[Row]:
     table = files(__package__).joinpath("cub_birds.csv").read_text("utf-8").splitlines()
     above = {species: (order, family) for order, family, species in (t.split(",") for t in table)}
-    images, classes = _read_numbered(folder / "images.txt"), _read_numbered(folder / "classes.txt")
-    class_of = _read_numbered(folder / "image_class_labels.txt")
-    in_train = _read_numbered(folder / "train_test_split.txt")
+    images, classes, class_of, in_train = (
+        read_numbered(folder / f"{name}.txt", _NAME)
+        for name in ("images", "classes", "image_class_labels", "train_test_split")
+    )
     rows = []
     for number, image in images.items():
         name = classes.get(class_of.get(number, ""), "")
@@ -115,17 +122,6 @@ def _read_official(folder: Path) -> list[Row]:
             )
         rows.append((f"{part}/{image}", image, part, (*above[species], species)))
     return rows
-
-
-def _read_numbered(file: Path) -> dict[str, str]:
-    """Return number -> text of a file with both on every line."""
-    values: dict[str, str] = {}
-    for line, text in read_lines(file, _NAME):
-        number, _, value = text.partition(" ")
-        if not number.isdecimal() or not value.strip() or number in values:
-            bad_line(file, line, "a number not listed before, a space and a value", text)
-        values[number] = value.strip()
-    return values
 
 
 def _hold_out(split: np.ndarray, labels: np.ndarray, fraction: float) -> np.ndarray:

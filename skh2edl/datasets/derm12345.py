@@ -8,7 +8,14 @@ from numpy.typing import NDArray
 
 from ..taxonomy import Taxonomy
 from ..utils.hashing import unit_hash
-from ._files import bad_line, check_images, check_one_parent, find_root, read_table
+from ._files import (
+    bad_line,
+    check_fraction,
+    check_images,
+    check_one_parent,
+    find_root,
+    read_table,
+)
 from ._record import LabelledImages
 
 _NAME = "derm12345"
@@ -61,15 +68,9 @@ def load_derm12345(
     >>> record.taxonomy.path("bcc")  # doctest: +SKIP
     ('nonmelanocytic', 'keratinocytic', 'keratinocytic', 'bcc')
     """
-    if not 0 <= val_fraction < 1:
-        raise ValueError(f"val_fraction must be at least 0 and below 1, got {val_fraction}.")
+    check_fraction(val_fraction)
     folder = find_root(root, (".",), "derm12345_metadata_train.csv", _NAME)
-    ids: list[str] = []
-    patients: list[str] = []
-    split: list[str] = []
-    paths: list[tuple[str, ...]] = []
-    malignancy: list[str] = []
-    files: list[Path] = []
+    rows: list[tuple[str, str, str, tuple[str, ...], str, Path]] = []
     licences: set[str] = set()
     for part in ("train", "test"):
         file = folder / f"derm12345_metadata_{part}.csv"
@@ -79,14 +80,12 @@ def load_derm12345(
             values = _read_classes(file, line, row)
             path = tuple(values[level] for level in _LEVELS)
             expected = folder / _FOLDERS[part][0] / path[-1] / f"{image}.jpg"
-            ids.append(image)
             # Without a patient id, the image is its own group.
-            patients.append(row["patient_id"].strip() or image)
-            split.append(part)
+            patient = row["patient_id"].strip() or image
+            found = on_disk.get(image, expected)
+            rows.append((image, patient, part, path, values["malignancy"], found))
             licences.add(row.get("copyright-license", "").strip())
-            paths.append(path)
-            malignancy.append(values["malignancy"])
-            files.append(on_disk.get(image, expected))
+    ids, patients, split, paths, malignancy, files = zip(*rows, strict=True)
     check_one_parent(((path[-1], path[:-1]) for path in paths), f"{folder}: the label")
 
     taxonomy = Taxonomy.from_paths(paths, level_names=_LEVELS)

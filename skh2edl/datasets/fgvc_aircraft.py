@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import numpy as np
 
 from ..taxonomy import Taxonomy
-from ._files import bad_line, check_images, check_one_parent, find_root, read_lines
+from ._files import check_images, check_one_parent, find_root, read_numbered
 from ._record import SPLITS, LabelledImages
 
 URL = "https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz"
@@ -70,7 +70,9 @@ def load_fgvc_aircraft(
     split: list[str] = []
     paths: list[tuple[str, ...]] = []
     for part in SPLITS:
-        columns = {level: _read_list(folder / f"images_{level}_{part}.txt") for level in _LEVELS}
+        columns = {
+            level: read_numbered(folder / f"images_{level}_{part}.txt", _NAME) for level in _LEVELS
+        }
         _check_same_images(folder, part, columns)
         images = list(columns["variant"])
         ids += images
@@ -92,18 +94,6 @@ def load_fgvc_aircraft(
         licence="non-commercial research only; the photographers of airliners.net hold the rights",
         crop=(0, 0, 0, _BANNER),
     )
-
-
-def _read_list(file: Path) -> dict[str, str]:
-    """Return image id -> label, in the order of the file."""
-    labels: dict[str, str] = {}
-    for line, text in read_lines(file, _NAME):
-        # Labels may hold spaces.
-        image, _, label = text.partition(" ")
-        if not (image.isdecimal() and label.strip()) or image in labels:
-            bad_line(file, line, "an image id not listed before, a space and a label", text)
-        labels[image] = label.strip()
-    return labels
 
 
 def _check_same_images(folder: Path, part: str, columns: dict[str, dict[str, str]]) -> None:
@@ -130,18 +120,15 @@ def _download(root: Path) -> None:
         with closing(urlopen(URL, timeout=60)) as source, archive.open("wb") as file:
             shutil.copyfileobj(source, file)
             expected = source.headers.get("Content-Length")
+        again = f"Try again later, or fetch it by other means and unpack it in {root}."
         if expected is not None and archive.stat().st_size != int(expected):
-            raise OSError(
-                f"{URL} sent {archive.stat().st_size} of {expected} bytes. Try again later, or "
-                f"fetch it by other means and unpack it in {root}."
-            )
+            raise OSError(f"{URL} sent {archive.stat().st_size} of {expected} bytes. {again}")
         try:
             with tarfile.open(archive) as bundle:
                 bundle.extractall(scratch, filter="data")
         except (tarfile.TarError, EOFError, zlib.error) as error:
             raise OSError(
-                f"{URL} sent an archive that cannot be unpacked ({error}). Try again later, or "
-                f"fetch it by other means and unpack it in {root}."
+                f"{URL} sent an archive that cannot be unpacked ({error}). {again}"
             ) from error
         unpacked = Path(scratch, _FOLDER)
         if not unpacked.is_dir():

@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -155,7 +156,7 @@ def make_glyphs(
     ghosted = amounts["ghost"] > 0
     second = inventory.draw_partners(character, ghost_level, rng) if ghosted.any() else character
 
-    masters = _Masters(inventory, image_size)
+    masters = _masters(inventory, image_size)
     images = np.empty((n_samples, image_size, image_size), dtype=np.uint8)
     for start in range(0, n_samples, _CHUNK):
         rows = slice(start, start + _CHUNK)
@@ -259,48 +260,42 @@ class _Inventory:
         return partners
 
 
-class _Masters:
-    """Large images of characters, white on black, each drawn when first used."""
+def _masters(inventory, image_size):
+    """Return a function that draws a character large, white on black, each when first used."""
+    fonts = _load_fonts(inventory.fonts, round(0.74 * _MASTER * image_size))
+    characters = inventory.characters.tolist()
+    width = _MASTER * image_size
 
-    def __init__(self, inventory, image_size):
-        self._characters = inventory.characters.tolist()
-        self._fonts = _load_fonts(inventory.fonts, round(0.74 * _MASTER * image_size))
-        self._drawn = {}
-        self._canvas = (_MASTER * image_size, _MASTER * image_size)
-        self.size = 2 * image_size
+    @cache
+    def draw(font, character):
+        image = Image.new("L", (width, width))
+        # One baseline and size for all, because o and O differ only in size.
+        place = (0.5 * width, 0.76 * width)
+        ImageDraw.Draw(image).text(
+            place, characters[character], fill=255, font=fonts[font], anchor="ms"
+        )
+        # Twice the size of the images, which avoids jagged edges.
+        return image.reduce(_MASTER // 2)
 
-    def __call__(self, font, character):
-        key = (font, character)
-        if key not in self._drawn:
-            image = Image.new("L", self._canvas)
-            # One baseline and size for all, because o and O differ only in size.
-            place = (0.5 * image.width, 0.76 * image.height)
-            ImageDraw.Draw(image).text(
-                place, self._characters[character], fill=255, font=self._fonts[font], anchor="ms"
-            )
-            # Twice the size of the images, which avoids jagged edges.
-            self._drawn[key] = image.reduce(_MASTER // 2)
-        return self._drawn[key]
+    return draw
 
 
 def _load_fonts(names, size):
-    matplotlib = import_optional("matplotlib", extra="plots")
-    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-    for name in names:
-        path = folder / f"{name}.ttf"
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"make_glyphs draws with the fonts inside matplotlib and found no {path}. "
-                "Install matplotlib from a wheel, or reinstall it."
-            )
-    return [ImageFont.truetype(str(folder / f"{name}.ttf"), size) for name in names]
+    folder = Path(import_optional("matplotlib", extra="plots").get_data_path(), "fonts", "ttf")
+    try:
+        return [ImageFont.truetype(str(folder / f"{name}.ttf"), size) for name in names]
+    except OSError as error:
+        raise FileNotFoundError(
+            f"make_glyphs draws with the fonts inside matplotlib and cannot read one in {folder} "
+            f"({error}). Install matplotlib from a wheel, or reinstall it."
+        ) from None
 
 
 def _distort(masters, chosen, amounts, size, rng):
     """Return (n, size, size) images of the chosen (font, character, second character)."""
     n = len(chosen[0])
     ink = np.zeros((n, size, size), dtype=np.float32)
-    turns = _affine(n, masters.size, size, rng)
+    turns = _affine(n, 2 * size, size, rng)
     for i, (font, first, second) in enumerate(
         zip(*(each.tolist() for each in chosen), strict=True)
     ):

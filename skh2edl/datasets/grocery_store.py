@@ -1,19 +1,13 @@
 """Grocery Store: photographs of fruit, vegetables and packages in shops."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from ..taxonomy import Taxonomy
-from ._files import (
-    bad_line,
-    check_images,
-    check_one_parent,
-    find_root,
-    read_lines,
-    read_table,
-)
+from ._files import bad_line, check_images, check_one_parent, find_root, read_lines, read_table
 from ._record import SPLITS, LabelledImages
 
 _NAME = "grocery_store"
@@ -54,12 +48,8 @@ def load_grocery_store(root: str | os.PathLike[str], *, check: str = "exists") -
     """
     folder = find_root(root, (".", "dataset"), "classes.csv", _NAME)
     classes = _read_classes(folder / "classes.csv")
-    ids, paths, split = [], [], []
-    for part in SPLITS:
-        for image, path in _read_list(folder / f"{part}.txt", classes):
-            ids.append(image)
-            paths.append(path)
-            split.append(part)
+    rows = [(*row, part) for part in SPLITS for row in _read_list(folder / f"{part}.txt", classes)]
+    ids, paths, split = zip(*rows, strict=True)
     taxonomy = _make_taxonomy(classes, paths)
     return LabelledImages(
         name=_NAME,
@@ -97,7 +87,7 @@ def _read_list(file: Path, classes: dict) -> list[tuple[str, tuple[str, str, str
     return rows
 
 
-def _make_taxonomy(classes: dict, paths: list[tuple[str, str, str]]) -> Taxonomy:
+def _make_taxonomy(classes: dict, paths: Iterable[tuple[str, str, str]]) -> Taxonomy:
     top = check_one_parent(((path[1:], path[0]) for path in paths), f"{_NAME}: the class")
     # Classes without images are in the tree too, at the place of their icon.
     rows = [

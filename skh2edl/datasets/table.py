@@ -1,12 +1,16 @@
 """A table of image files and their labels."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..taxonomy import Taxonomy
-from ._files import check_images, read_table
+from ..taxonomy.names import is_blank
+from ..taxonomy.tables import read_columns
+from ._files import check_images
 from ._record import LabelledImages
 
 
@@ -68,84 +72,62 @@ def load_table(
     """
     if isinstance(label_columns, str):
         label_columns = [label_columns]
-    records, header, name, folder = _read(table)
-    if not label_columns:
-        raise ValueError(
-            "label_columns must name at least one column with labels, from the top level down, "
-            f"such as label_columns=['family', 'species']; the table has the columns {header}."
-        )
     given: dict[str, Sequence[str | None]] = {
         "image_column": [image_column],
-        "label_columns": label_columns,
+        "label_columns": label_columns or [],
         "split_column": [split_column],
         "group_column": [group_column],
         "id_column": [id_column],
     }
-    wanted: dict[str, None] = {}
-    for role, named_columns in given.items():
-        columns = [title for title in named_columns if title is not None]
-        missing = [title for title in columns if title not in header]
-        if missing:
-            raise ValueError(
-                f"The table must have the column(s) {missing}, and has {header}. Name the right "
-                f"one with {role}=..."
-            )
-        wanted.update(dict.fromkeys(columns))
-    rows = _rows(records, list(wanted))
-    if root is not None:
-        folder = Path(root).expanduser()
 
-    images = [_text(row[image_column]) for row in rows]
+    def choose(header: list[Hashable], source: str) -> list[Hashable]:
+        if not label_columns:
+            raise ValueError(
+                "label_columns must name at least one column with labels, from the top level down, "
+                f"such as label_columns=['family', 'species']; the table has the columns {header}."
+            )
+        for role, titles in given.items():
+            missing = [title for title in titles if title not in (None, *header)]
+            if missing:
+                raise ValueError(
+                    f"The table must have the column(s) {missing}, and has {header}. Name the "
+                    f"right one with {role}=..."
+                )
+        return [title for titles in given.values() for title in titles if title is not None]
+
+    columns = {
+        title: ["" if is_blank(cell) else str(cell).strip() for cell in cells]
+        for title, cells in read_columns(table, choose).items()
+    }
+    is_file = isinstance(table, (str, os.PathLike))
+    name = Path(table).stem if is_file else "table"
+    folder = Path(root or (Path(table).parent if is_file else "")).expanduser()
+    images = columns[image_column]
+    if not images:
+        raise ValueError(f"{table if is_file else name} has a header and no rows. Add the images.")
     if "" in images:
         raise ValueError(
             f"{name}: row {images.index('') + 1} has no file in the column {image_column!r}. "
             "Fill it in or drop the row."
         )
-    paths = [[_text(row[column]) for column in label_columns] for row in rows]
+    paths = list(zip(*(columns[title] for title in label_columns or ()), strict=True))
     if taxonomy is None:
         # Unlabelled rows add no node, and empty columns no level.
         named = [path for path in paths if any(path)]
         n_used = sum(any(names) for names in zip(*named, strict=True))
-        taxonomy = Taxonomy.from_paths(named, level_names=label_columns[:n_used])
-    if len(label_columns) == 1 and taxonomy.n_levels > 1:
+        taxonomy = Taxonomy.from_paths(named, level_names=list(label_columns or ())[:n_used])
+    if len(paths[0]) == 1 and taxonomy.n_levels > 1:
         nodes = taxonomy.resolve([path[0] or taxonomy.root_name for path in paths])
         labels: Any = taxonomy.labels(nodes)
     else:
         labels = taxonomy.labels_from_paths(paths)
-
-    def column(key, default):
-        return default if key is None else [_text(row[key]) for row in rows]
-
-    ids = column(id_column, images)
+    ids = columns[id_column] if id_column else images
     return LabelledImages(
         name=name,
         images=check_images([folder / image for image in images], check, name),
         labels=labels,
         taxonomy=taxonomy,
-        split=column(split_column, ["train"] * len(rows)),
-        ids=ids,
-        groups=column(group_column, ids),
+        split=np.array(columns[split_column] if split_column else ["train"] * len(images)),
+        ids=np.array(ids),
+        groups=np.array(columns[group_column] if group_column else ids),
     )
-
-
-def _read(table: Any) -> tuple[Any, list[str], str, Path]:
-    """Return the rows or the DataFrame, the columns, the table's name and its folder."""
-    if isinstance(table, (str, os.PathLike)):
-        path = Path(table).expanduser()
-        rows = read_table(path, (), path.stem)
-        return rows, list(rows[0]), path.stem, path.parent
-    if not hasattr(table, "notna"):
-        raise TypeError(f"table must be a path or a DataFrame, got {type(table).__name__}.")
-    return table, list(table.columns), "table", Path()
-
-
-def _rows(records: Any, columns: list[str]) -> list[dict[str, Any]]:
-    if isinstance(records, list):
-        return records
-    filled = records[columns].astype(object).where(records[columns].notna(), "")
-    rows: list[dict[str, Any]] = filled.to_dict("records")
-    return rows
-
-
-def _text(value: Any) -> str:
-    return str(value).strip()

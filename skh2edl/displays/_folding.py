@@ -90,13 +90,8 @@ def fold(
     rows = _rows(tree, numbers, limit, kept)
     while len(rows) > max_rows and limit <= 1:
         # Fold the least likely rows next.
-        limit = np.nextafter(
-            min(
-                (row.probability for row in rows if not row.is_folded and row.probability >= limit),
-                default=1.0,
-            ),
-            2.0,
-        )
+        likely = [row.probability for row in rows if not row.is_folded and row.probability >= limit]
+        limit = np.nextafter(min(likely, default=1.0), 2.0)
         rows = _rows(tree, numbers, limit, kept)
     return rows
 
@@ -117,19 +112,10 @@ def _rows(tree: Taxonomy, numbers: NodeOpinion, limit: float, is_kept: BoolArray
             shown, hidden = _divide(tree, numbers, node, is_open, is_kept)
             below = [*shown, hidden] if hidden else [*shown]
         waiting.extend((child, len(rows), depth + 1) for child in reversed(below))
+        own = {name: values[node] for name, values in numbers._asdict().items()}
+        text = _chain_text(tree, what)
         rows.append(
-            Row(
-                nodes=(node,),
-                parent=parent,
-                depth=depth,
-                text=_chain_text(tree, what),
-                mass=numbers.mass[node],
-                vacuity=numbers.vacuity[node],
-                belief=numbers.belief[node],
-                probability=numbers.probability[node],
-                plausibility=numbers.plausibility[node],
-                is_folded=False,
-            )
+            Row(nodes=(node,), parent=parent, depth=depth, text=text, is_folded=False, **own)
         )
     return rows
 

@@ -47,13 +47,9 @@ def line_options(style: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]
     return {**style, **cbook.normalize_kwargs(given, lines.Line2D)}
 
 
-def add_legend(ax: Any) -> None:
-    """Add a legend in the emptiest corner."""
-    labels = ax.get_legend_handles_labels()[1]
-    # Its approximate size relative to the axes.
-    width = min(0.14 + 0.018 * max(map(len, labels)), 1)
-    legend = ax.legend(loc=_emptiest_corner(ax, width, min(0.03 + 0.06 * len(labels), 1)))
-    show_dollar_signs(legend)
+def add_legend(ax: Any, loc: str) -> None:
+    """Add a legend in a corner; matplotlib's loc="best" is slow on curves of many points."""
+    show_dollar_signs(ax.legend(loc=loc))
 
 
 def show_dollar_signs(legend: Any) -> None:
@@ -65,31 +61,6 @@ def show_dollar_signs(legend: Any) -> None:
 def text_colour(shade: Any) -> str:
     """Return white or black, whichever is easier to read on an RGB colour."""
     return "white" if np.dot(shade[:3], [0.299, 0.587, 0.114]) < 0.5 else "black"
-
-
-def _emptiest_corner(ax: Any, width: float, height: float) -> str:
-    """Return the corner with the shortest pieces of the lines; the axes are linear.
-
-    matplotlib's loc="best" is slow, and warns, on curves of many points.
-    """
-    inside = dict.fromkeys(("upper left", "lower right", "upper right", "lower left"), 0.0)
-    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
-    for line in ax.get_lines():
-        points = np.asarray(line.get_xydata())
-        points = points[np.isfinite(points).all(axis=1)]
-        if line.get_gid() != "skh2edl" or not len(points):
-            continue
-        x = (points[:, 0] - left) / (right - left)
-        y = (points[:, 1] - low) / (high - low)
-        # Evenly spaced along the line, so that crowded points do not count more.
-        length = np.concatenate([[0], np.cumsum(np.hypot(np.diff(x), np.diff(y)))])
-        steps = np.linspace(0, length[-1], 200)
-        x, y = np.interp(steps, length, x), np.interp(steps, length, y)
-        for corner in inside:
-            beside = x < width if "left" in corner else x > 1 - width
-            above = y > 1 - height if "upper" in corner else y < height
-            inside[corner] += float(np.mean(beside & above))
-    return min(inside, key=lambda corner: inside[corner])
 
 
 def shown_level(taxonomy: Taxonomy, depth: int) -> str:

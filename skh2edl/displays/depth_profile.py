@@ -13,14 +13,7 @@ from ..metrics.inputs import check_length, check_weight, label_nodes
 from ..opinions.hyper_opinion import HyperOpinion
 from ..utils.validation import check_groups
 from ._predictions import opinions
-from ._style import (
-    axes_or_new,
-    pyplot,
-    shorten,
-    show_dollar_signs,
-    shown_level,
-    text_colour,
-)
+from ._style import axes_or_new, pyplot, shorten, show_dollar_signs, shown_level, text_colour
 
 _SHORTEST_WITH_NUMBER = 0.055  # fraction of the bar's length
 _COLUMNS = 4  # of the legend
@@ -123,15 +116,7 @@ class DepthProfileDisplay:
 
     @classmethod
     def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: npt.ArrayLike | None = None,
-        sample_weight: npt.ArrayLike | None = None,
-        ax: Any = None,
-        **kwargs: Any,
+        cls, estimator: Any, X: Any, y: Any = None, *, ax: Any = None, **kwargs: Any
     ) -> DepthProfileDisplay:
         """Draw the profile of a fitted evidential classifier.
 
@@ -141,16 +126,16 @@ class DepthProfileDisplay:
             A fitted classifier with ``predict_hyper_opinion``.
         X : array-like
             Samples.
-        y, groups, sample_weight, ax, **kwargs
+        y : sequence of labels of shape (n_samples,), default=None
+            True labels, as `y_true` of :meth:`from_predictions`.
+        ax, **kwargs
             As in :meth:`from_predictions`.
 
         Returns
         -------
         display : DepthProfileDisplay
         """
-        return cls.from_predictions(
-            opinions(estimator, X), y, groups=groups, sample_weight=sample_weight, ax=ax, **kwargs
-        )
+        return cls.from_predictions(opinions(estimator, X), y, ax=ax, **kwargs)
 
     @classmethod
     def from_predictions(

@@ -125,12 +125,7 @@ class TrainingHistoryDisplay:
 
     @classmethod
     def from_estimator(
-        cls,
-        estimator: Any,
-        *,
-        keys: Sequence[str] | None = None,
-        ax: Any = None,
-        **kwargs: Any,
+        cls, estimator: Any, *, ax: Any = None, **kwargs: Any
     ) -> TrainingHistoryDisplay:
         """Draw the history of a fitted classifier.
 
@@ -138,7 +133,7 @@ class TrainingHistoryDisplay:
         ----------
         estimator : object
             A fitted classifier with ``history_``; ``best_epoch_`` is marked where there is one.
-        keys, ax, **kwargs
+        ax, **kwargs
             As in :meth:`from_history`.
 
         Returns
@@ -150,9 +145,7 @@ class TrainingHistoryDisplay:
                 f"{type(estimator).__name__} has no history_. Fit it first, or use from_history."
             )
         best_epoch = getattr(estimator, "best_epoch_", None)
-        return cls.from_history(
-            estimator.history_, best_epoch=best_epoch, keys=keys, ax=ax, **kwargs
-        )
+        return cls.from_history(estimator.history_, best_epoch=best_epoch, ax=ax, **kwargs)
 
     @classmethod
     def from_history(

@@ -142,9 +142,6 @@ class LCAConfusionDisplay:
         y: Any,
         *,
         taxonomy: Taxonomy | None = None,
-        level: str | int = 1,
-        max_rows: int = 30,
-        sample_weight: npt.ArrayLike | None = None,
         ax: Any = None,
         **kwargs: Any,
     ) -> LCAConfusionDisplay:
@@ -161,7 +158,7 @@ class LCAConfusionDisplay:
             True labels, leaves or ancestors.
         taxonomy : Taxonomy, default=None
             The tree; None takes the estimator's, or makes a flat one of its classes.
-        level, max_rows, sample_weight, ax, **kwargs
+        ax, **kwargs
             As in :meth:`from_predictions`.
 
         Returns
@@ -173,9 +170,6 @@ class LCAConfusionDisplay:
             y,
             probabilities(estimator, X) if has_proba else estimator.predict(X),
             find_taxonomy(estimator, taxonomy),
-            level=level,
-            max_rows=max_rows,
-            sample_weight=sample_weight,
             classes=estimator.classes_ if has_proba else None,
             ax=ax,
             **kwargs,

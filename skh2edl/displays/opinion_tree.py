@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from typing import Any
 
@@ -31,6 +32,7 @@ _SMALLEST_SCALE = 0.7  # of image and columns, on axes that are too small
 _BOLD = 1.15  # width of bold letters relative to plain ones
 
 
+@dataclass(eq=False, repr=False)
 class OpinionTreeDisplay:
     """The opinion on one sample, drawn on the taxonomy.
 
@@ -84,18 +86,11 @@ class OpinionTreeDisplay:
     >>> display.figure_.savefig("opinion.png")  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        rows: list[Row],
-        *,
-        image: Any = None,
-        label: str | None = None,
-        label_node: int | None = None,
-    ) -> None:
-        self.rows = rows
-        self.image = image
-        self.label = label
-        self.label_node = label_node
+    rows: list[Row]
+    _: KW_ONLY
+    image: Any = None
+    label: str | None = None
+    label_node: int | None = None
 
     def plot(self, ax: Any = None) -> OpinionTreeDisplay:
         """Draw the picture.
@@ -121,16 +116,9 @@ class OpinionTreeDisplay:
         places = self._divide(widths)
         self.image_ax_ = self._draw_image(places.pop(0)) if self.image is not None else None
         self.tree_ax_ = self._draw_tree(places[0], texts, 72 * widths[-4])
-        columns = [
-            self._column(place, title) for place, title in zip(places[1:], _COLUMNS, strict=True)
-        ]
-        self.mass_ax_, self.vacuity_ax_, self.interval_ax_ = columns
-        self.mass_bars_ = self._draw_bars(
-            self.mass_ax_, np.array([row.mass for row in self.rows]), COLOURS[0]
-        )
-        self.vacuity_bars_ = self._draw_bars(
-            self.vacuity_ax_, np.array([row.vacuity for row in self.rows]), COLOURS[4]
-        )
+        self.mass_ax_, self.vacuity_ax_, self.interval_ax_ = map(self._column, places[1:], _COLUMNS)
+        self.mass_bars_ = self._draw_bars(self.mass_ax_, "mass", COLOURS[0])
+        self.vacuity_bars_ = self._draw_bars(self.vacuity_ax_, "vacuity", COLOURS[4])
         self._draw_intervals(self.interval_ax_)
         return self
 
@@ -144,7 +132,7 @@ class OpinionTreeDisplay:
 
     def _tree_points(self, texts: list[str]) -> float:
         ends = [
-            _text_start(row) + _text_width(text) * (_BOLD if self._is_label(row) else 1)
+            _node_start(row) + _TEXT_GAP + _text_width(text) * (_BOLD if self._is_label(row) else 1)
             for row, text in zip(self.rows, texts, strict=True)
         ]
         return max(ends) + _MARGIN
@@ -208,7 +196,7 @@ class OpinionTreeDisplay:
                 )
             is_label = self._is_label(row)
             ax.text(
-                _text_start(row),
+                _node_start(row) + _TEXT_GAP,
                 position,
                 text,
                 va="center_baseline",
@@ -239,31 +227,26 @@ class OpinionTreeDisplay:
         ax.spines[["top", "right"]].set_visible(False)
         return ax
 
-    def _draw_bars(self, ax: Any, values: Any, colour: str) -> Any:
+    def _values(self, name: str) -> Any:
+        return np.array([getattr(row, name) for row in self.rows])
+
+    def _draw_bars(self, ax: Any, name: str, colour: str) -> Any:
+        values = self._values(name)
         bars = ax.barh(np.arange(len(values)), np.nan_to_num(values), height=0.62, color=colour)
         for bar, row in zip(bars, self.rows, strict=True):
             bar.set_alpha(0.5 if row.is_folded else 1.0)
-        for position, value in enumerate(values):
-            if np.isfinite(value):
-                ax.text(
-                    value + 0.03,
-                    position,
-                    _number(value),
-                    va="center_baseline",
-                    fontsize=_FONT_SIZE - 1,
-                )
+        texts = ["" if np.isnan(value) else _number(value) for value in values]
+        ax.bar_label(bars, texts, padding=2, fontsize=_FONT_SIZE - 1)
         # Space for the number beside the longest bar.
         ax.set_xlim(0, 1.38)
         return bars
 
     def _draw_intervals(self, ax: Any) -> None:
-        positions = np.arange(len(self.rows))
-        low, middle, high = (
-            np.array([getattr(row, name) for row in self.rows])
-            for name in ("belief", "probability", "plausibility")
+        rows = np.arange(len(self.rows))
+        ax.hlines(
+            rows, self._values("belief"), self._values("plausibility"), color=COLOURS[1], lw=2.2
         )
-        ax.hlines(positions, low, high, color=COLOURS[1], linewidth=2.2)
-        ax.plot(middle, positions, "o", color="black", markersize=3.5, linestyle="none")
+        ax.plot(self._values("probability"), rows, "o", color="black", markersize=3.5)
         ax.set_xlim(-0.04, 1.04)
 
     # Constructors ----------------------------------------------------------------------------
@@ -276,10 +259,8 @@ class OpinionTreeDisplay:
         index: int = 0,
         *,
         image: Any = "auto",
-        label: Any = None,
-        min_probability: float = 0.03,
-        max_rows: int = 30,
         ax: Any = None,
+        **kwargs: Any,
     ) -> OpinionTreeDisplay:
         """Draw the opinion of a fitted evidential classifier on one sample.
 
@@ -294,7 +275,7 @@ class OpinionTreeDisplay:
         image : "auto", array, PIL image, path or None, default="auto"
             The image beside the tree. "auto" shows the sample if `X` holds images, and nothing
             if it holds features.
-        label, min_probability, max_rows, ax
+        ax, **kwargs
             As in :meth:`from_predictions`.
 
         Returns
@@ -306,14 +287,9 @@ class OpinionTreeDisplay:
             raise IndexError(f"index must name one of the {n_samples} samples, got {index}.")
         row = index % n_samples
         one = X.iloc[row : row + 1] if hasattr(X, "iloc") else X[row : row + 1]
-        return cls.from_predictions(
-            opinions(estimator, one),
-            image=_image_in(one) if isinstance(image, str) and image == "auto" else image,
-            label=label,
-            min_probability=min_probability,
-            max_rows=max_rows,
-            ax=ax,
-        )
+        if isinstance(image, str) and image == "auto":
+            image = _image_in(one)
+        return cls.from_predictions(opinions(estimator, one), image=image, ax=ax, **kwargs)
 
     @classmethod
     def from_predictions(
@@ -378,24 +354,12 @@ def _node_start(row: Row) -> float:
     return _MARGIN + _INDENT * row.depth
 
 
-def _text_start(row: Row) -> float:
-    return _node_start(row) + _TEXT_GAP
-
-
+@cache
 def _text_width(text: str) -> float:
     """Return the width of a text in points; no canvas is needed."""
-    return sum(map(_letter_width, text))
-
-
-@cache
-def _letter_width(letter: str) -> float:
     path = import_optional("matplotlib.textpath", extra="plots").TextPath
-    # Between two letters, to count the spacing. "S" for "$", which would start a formula.
-    with_it, without = (
-        path((0, 0), text, size=_FONT_SIZE).get_extents().width
-        for text in (f"x{letter.replace('$', 'S')}x", "xx")
-    )
-    return float(with_it - without)
+    # A letter at each end, to count the spaces there. "S" for "$", which would start a formula.
+    return float(path((0, 0), f"x{text.replace('$', 'S')}x", size=_FONT_SIZE).get_extents().width)
 
 
 def _number(value: float) -> str:

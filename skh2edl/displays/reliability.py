@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..metrics import ReliabilityCurve, level_adaptive_ece, level_ece, reliability_curve
+from ..metrics import ReliabilityCurve, reliability_curve
 from ..taxonomy.taxonomy import Taxonomy
 from ._predictions import CurveDisplay
 from ._style import GREY, add_legend, axes_or_new, line_options, next_style, shown_level
@@ -17,6 +18,7 @@ _LARGEST_POINT = 700.0  # square points, for a bin with all samples
 _SMALLEST_POINT = 10.0
 
 
+@dataclass(eq=False, repr=False)
 class ReliabilityDisplay(CurveDisplay):
     """Accuracy against confidence, one line for each level.
 
@@ -54,16 +56,10 @@ class ReliabilityDisplay(CurveDisplay):
     >>> display.figure_.savefig("reliability.png")  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        curves: Mapping[str, ReliabilityCurve],
-        ece: Mapping[str, float],
-        *,
-        name: str | None = None,
-    ) -> None:
-        self.curves = dict(curves)
-        self.ece = dict(ece)
-        self.name = name
+    curves: Mapping[str, ReliabilityCurve]
+    ece: Mapping[str, float]
+    _: KW_ONLY
+    name: str | None = None
 
     def plot(
         self,
@@ -127,7 +123,7 @@ class ReliabilityDisplay(CurveDisplay):
             ylim=(-0.02, 1.02),
             aspect="equal",
         )
-        add_legend(self.ax_)
+        add_legend(self.ax_, "upper left")
         return self
 
     @classmethod
@@ -177,17 +173,19 @@ class ReliabilityDisplay(CurveDisplay):
         -------
         display : ReliabilityDisplay
         """
-        error = level_ece if strategy == "uniform" else level_adaptive_ece
-        options = {"n_bins": n_bins, "sample_weight": sample_weight, "classes": classes}
-        curves, ece = {}, {}
         depths = range(1, taxonomy.n_levels + 1)
-        for depth in depths if level is None else [taxonomy.level_index(level)]:
-            title = shown_level(taxonomy, depth)
-            curve = reliability_curve(
-                y_true, y_proba, taxonomy, depth, strategy=strategy, **options
+        curves = {
+            shown_level(taxonomy, depth): reliability_curve(
+                y_true,
+                y_proba,
+                taxonomy,
+                depth,
+                n_bins=n_bins,
+                strategy=strategy,
+                sample_weight=sample_weight,
+                classes=classes,
             )
-            curves[title] = curve
-            # The curve has already warned if it is undefined.
-            defined = np.isfinite(curve.share).all()
-            ece[title] = error(y_true, y_proba, taxonomy, depth, **options) if defined else np.nan
+            for depth in (depths if level is None else [taxonomy.level_index(level)])
+        }
+        ece = {title: curve.error for title, curve in curves.items()}
         return cls(curves, ece, name=name).plot(ax, **kwargs)

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy.typing as npt
 
-from ..metrics import (
-    OperatingCurve,
-    RiskCoverageCurve,
-    operating_area,
-    operating_curve,
-    risk_coverage_area,
-    risk_coverage_curve,
-)
+from ..metrics import OperatingCurve, RiskCoverageCurve, operating_curve, risk_coverage_curve
 from ..taxonomy.taxonomy import Taxonomy
 from ._predictions import CurveDisplay
 from ._style import GREY, add_legend, axes_or_new, line_options, next_style, shown_level
 
+Options = dict[str, Any]
 
-class RiskCoverageDisplay(CurveDisplay):
+
+class _AreaDisplay(CurveDisplay):
+    """Base of the displays of one line and the area under it."""
+
+    area: float
+    name: str | None
+
+    def draw_curve(
+        self, ax: Any, x: Any, y: Any, name: str | None, style: Options, given: Options
+    ) -> None:
+        """Draw a line whose style the user's options override."""
+        self.ax_ = axes_or_new(ax)
+        self.figure_ = self.ax_.figure
+        name = self.name if name is None else name
+        score = f"area {self.area:.3f}"
+        label = score if name is None else f"{name} ({score})"
+        options = line_options(next_style(self.ax_), given)
+        (self.line_,) = self.ax_.plot(x, y, **{"label": label, **style, **options})
+
+
+@dataclass(eq=False, repr=False)
+class RiskCoverageDisplay(_AreaDisplay):
     """Fraction of wrong predictions among the most confident samples.
 
     Make one with :meth:`from_estimator` or :meth:`from_predictions`; pass ``ax=display.ax_`` of the
@@ -58,18 +74,11 @@ class RiskCoverageDisplay(CurveDisplay):
     >>> display.figure_.savefig("risk_coverage.png")  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        curve: RiskCoverageCurve,
-        area: float,
-        *,
-        level: str = "leaf",
-        name: str | None = None,
-    ) -> None:
-        self.curve = curve
-        self.area = area
-        self.level = level
-        self.name = name
+    curve: RiskCoverageCurve
+    area: float
+    _: KW_ONLY
+    level: str = "leaf"
+    name: str | None = None
 
     def plot(
         self,
@@ -96,13 +105,9 @@ class RiskCoverageDisplay(CurveDisplay):
         -------
         self
         """
-        self.ax_ = axes_or_new(ax)
-        self.figure_ = self.ax_.figure
-        style = line_options(next_style(self.ax_), kwargs)
-        label = _label(self.name if name is None else name, f"area {self.area:.3f}")
         # A step function, as in the area.
-        style = {"label": label, "drawstyle": "steps-pre", **style}
-        (self.line_,) = self.ax_.plot(self.curve.coverage, self.curve.risk, **style)
+        style = {"drawstyle": "steps-pre"}
+        self.draw_curve(ax, self.curve.coverage, self.curve.risk, name, style, kwargs)
         self.chance_level_ = None
         if plot_chance_level and self.curve.risk.size:
             self.chance_level_ = self.ax_.axhline(
@@ -114,7 +119,7 @@ class RiskCoverageDisplay(CurveDisplay):
             xlim=(-0.02, 1.02),
         )
         self.ax_.set_ylim(bottom=0)
-        add_legend(self.ax_)
+        add_legend(self.ax_, "upper left")
         return self
 
     @classmethod
@@ -130,7 +135,6 @@ class RiskCoverageDisplay(CurveDisplay):
         classes: Any = None,
         name: str | None = None,
         ax: Any = None,
-        plot_chance_level: bool = False,
         **kwargs: Any,
     ) -> RiskCoverageDisplay:
         """Draw the curve of given probabilities.
@@ -156,31 +160,28 @@ class RiskCoverageDisplay(CurveDisplay):
             Name for the legend.
         ax : matplotlib Axes, default=None
             Where to draw; None makes a figure.
-        plot_chance_level : bool, default=False
-            Whether to draw the error rate.
         **kwargs
-            Passed on to ``Axes.plot``.
+            `plot_chance_level`, and options of ``Axes.plot``.
 
         Returns
         -------
         display : RiskCoverageDisplay
         """
-        options = {
-            "level": level,
-            "confidence": confidence,
-            "sample_weight": sample_weight,
-            "classes": classes,
-        }
-        curve = risk_coverage_curve(y_true, y_proba, taxonomy, **options)
-        # The curve has already warned if it is empty.
-        defined = curve.coverage.size > 0
-        area = risk_coverage_area(y_true, y_proba, taxonomy, **options) if defined else float("nan")
+        curve = risk_coverage_curve(
+            y_true,
+            y_proba,
+            taxonomy,
+            level,
+            confidence=confidence,
+            sample_weight=sample_weight,
+            classes=classes,
+        )
         title = shown_level(taxonomy, taxonomy.level_index(level))
-        display = cls(curve, area, level=title, name=name)
-        return display.plot(ax, plot_chance_level=plot_chance_level, **kwargs)
+        return cls(curve, curve.area, level=title, name=name).plot(ax, **kwargs)
 
 
-class OperatingCurveDisplay(CurveDisplay):
+@dataclass(eq=False, repr=False)
+class OperatingCurveDisplay(_AreaDisplay):
     """Accuracy against information as the probability required of a node varies.
 
     Make one with :meth:`from_estimator` or :meth:`from_predictions`; pass ``ax=display.ax_`` of the
@@ -216,10 +217,10 @@ class OperatingCurveDisplay(CurveDisplay):
     >>> display.figure_.savefig("operating_curve.png")  # doctest: +SKIP
     """
 
-    def __init__(self, curve: OperatingCurve, area: float, *, name: str | None = None) -> None:
-        self.curve = curve
-        self.area = area
-        self.name = name
+    curve: OperatingCurve
+    area: float
+    _: KW_ONLY
+    name: str | None = None
 
     def plot(
         self, ax: Any = None, *, name: str | None = None, **kwargs: Any
@@ -239,20 +240,16 @@ class OperatingCurveDisplay(CurveDisplay):
         -------
         self
         """
-        self.ax_ = axes_or_new(ax)
-        self.figure_ = self.ax_.figure
-        style = line_options(next_style(self.ax_), kwargs)
-        label = _label(self.name if name is None else name, f"area {self.area:.3f}")
         # A marker at the last point, where all predictions are leaves.
-        style = {"label": label, "marker": "o", "markersize": 5, "markevery": [-1], **style}
-        (self.line_,) = self.ax_.plot(self.curve.information, self.curve.accuracy, **style)
+        style = {"marker": "o", "markersize": 5, "markevery": [-1]}
+        self.draw_curve(ax, self.curve.information, self.curve.accuracy, name, style, kwargs)
         self.ax_.set(
             xlabel="information (0 root, 1 the label itself)",
             ylabel="accuracy (predictions that do not contradict the label)",
             xlim=(-0.02, 1.02),
         )
         self.ax_.set_ylim(0, 1.02)
-        add_legend(self.ax_)
+        add_legend(self.ax_, "lower left")
         return self
 
     @classmethod
@@ -293,13 +290,7 @@ class OperatingCurveDisplay(CurveDisplay):
         -------
         display : OperatingCurveDisplay
         """
-        options = {"sample_weight": sample_weight, "classes": classes}
-        curve = operating_curve(y_true, y_proba, taxonomy, **options)
-        # The curve has already warned if it is empty.
-        defined = curve.threshold.size > 0
-        area = operating_area(y_true, y_proba, taxonomy, **options) if defined else float("nan")
-        return cls(curve, area, name=name).plot(ax, **kwargs)
-
-
-def _label(name: str | None, score: str) -> str:
-    return score if name is None else f"{name} ({score})"
+        curve = operating_curve(
+            y_true, y_proba, taxonomy, sample_weight=sample_weight, classes=classes
+        )
+        return cls(curve, curve.area, name=name).plot(ax, **kwargs)

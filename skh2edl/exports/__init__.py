@@ -5,10 +5,12 @@ from .annotations import (
     coco_predictions,
     fiftyone_dataset,
     fiftyone_labels,
+    label_studio_config,
+    label_studio_tasks,
+    read_label_studio,
 )
 from .biodiversity import camtrap_observations, darwin_core_occurrences, rank_table
 from .identifications import Identifications
-from .label_studio import label_studio_config, label_studio_tasks, read_label_studio
 from .writing import write_export
 
 __all__ = [

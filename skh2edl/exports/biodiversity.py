@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ _RANK_TERMS = {
     "subtribe", "genus", "subgenus",
 }  # fmt: skip
 OBSERVATION_TYPES = ("animal", "human", "vehicle", "blank", "unknown", "unclassified")
-_TIME = "%Y-%m-%dT%H:%M:%S%z"
 
 
 def rank_table(identifications: Identifications, k: int = 1) -> list[Row]:
@@ -212,10 +212,9 @@ def camtrap_observations(
     kinds = _kinds(identifications, observation_types)
     shots = _match_media(identifications.ids, media)
     events = _events(shots, event_gap)
-    spans: dict[str, tuple[datetime, datetime]] = {}
+    times: dict[str, list[datetime]] = {}
     for shot, event in zip(shots, events, strict=True):
-        first, last = spans.get(event, (shot["time"], shot["time"]))
-        spans[event] = min(first, shot["time"]), max(last, shot["time"])
+        times.setdefault(event, []).append(shot["time"])
     found, ids = identifications, list(events)
     if level == "event":
         found = identifications.fuse(np.asarray(events), dependence=dependence)
@@ -226,9 +225,7 @@ def camtrap_observations(
         zip(ids, found.paths, found.probability, strict=True)
     ):
         kind = kinds[int(found.nodes[index])]
-        start, end = spans[event]
-        if level == "media":
-            start = end = shots[index]["time"]
+        span = [shots[index]["time"]] if level == "media" else times[event]
         media_id = shots[index]["mediaID"] if level == "media" else ""
         rows.append(
             {
@@ -236,8 +233,8 @@ def camtrap_observations(
                 "deploymentID": deployments[event],
                 "mediaID": media_id,
                 "eventID": event,
-                "eventStart": _written(start),
-                "eventEnd": _written(end),
+                "eventStart": _written(min(span)),
+                "eventEnd": _written(max(span)),
                 "observationLevel": level,
                 "observationType": kind,
                 "scientificName": path[-1] if kind == "animal" and path else "",
@@ -303,11 +300,10 @@ def _kinds(found: Identifications, types: Mapping[Label, str] | None) -> list[st
                 f"An observation type must be one of {list(OBSERVATION_TYPES)}, got {kind!r} for "
                 f"{label!r}."
             )
-        top = tree.node(label)
-        for node in range(tree.n_nodes):
-            inside = tree.leaf_start[top] <= tree.leaf_start[node] < tree.leaf_stop[top]
-            if inside and tree.depths[node] >= tree.depths[top]:
-                kinds[node] = kind
+        top, starts = tree.node(label), tree.leaf_start
+        inside = (starts >= starts[top]) & (starts < tree.leaf_stop[top])
+        for node in np.flatnonzero(inside & (tree.depths >= tree.depths[top])).tolist():
+            kinds[node] = kind
     return kinds
 
 
@@ -326,13 +322,9 @@ def _match_media(ids: Sequence[str], media: Any) -> list[Row]:
         if not is_blank(row.get("filePath")):
             known.setdefault(str(row["filePath"]), row)
     # Folders differ between the package and the disk: a file name does where it is the only one.
-    files = [str(row.get("fileName") or row.get("filePath") or "") for row in rows]
-    counts = Counter(map(_file_name, files))
-    by_file = {
-        _file_name(file): row
-        for file, row in zip(files, rows, strict=True)
-        if counts[_file_name(file)] == 1
-    }
+    files = [_file_name(str(row.get("fileName") or row.get("filePath") or "")) for row in rows]
+    counts = Counter(files)
+    by_file = {file: row for file, row in zip(files, rows, strict=True) if counts[file] == 1}
     found = [known.get(name) or by_file.get(_file_name(name)) for name in ids]
     unknown = [name for name, row in zip(ids, found, strict=True) if row is None]
     if unknown:
@@ -361,18 +353,17 @@ def _time(row: Row) -> datetime:
     try:
         time = given if isinstance(given, datetime) else datetime.fromisoformat(str(given))
     except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
+        time = datetime.min
+    if time.tzinfo is None:
         raise ValueError(
             f"The timestamp of {row['mediaID']!r} must be a date and time with a time zone, such "
             f"as '2024-05-01T12:00:00Z', got {given!r}."
-        ) from None
+        )
     return time
 
 
 def _written(time: datetime) -> str:
-    text = time.strftime(_TIME)
-    return text[:-5] + "Z" if text.endswith("+0000") else f"{text[:-2]}:{text[-2:]}"
+    return time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _events(shots: Sequence[Row], gap: float) -> list[str]:
@@ -380,17 +371,11 @@ def _events(shots: Sequence[Row], gap: float) -> list[str]:
     if all(not is_blank(shot.get("eventID")) for shot in shots):
         return [str(shot["eventID"]) for shot in shots]
     events = [""] * len(shots)
-    last: tuple[str, datetime] | None = None
-    number = 0
-    order = sorted(
-        range(len(shots)), key=lambda one: (shots[one]["deploymentID"], shots[one]["time"])
-    )
-    for one in order:
-        place, time = shots[one]["deploymentID"], shots[one]["time"]
-        if last is None or last[0] != place:
-            number = 1
-        elif time - last[1] >= timedelta(seconds=gap):
-            number += 1
-        last = place, time
-        events[one] = f"{place}-{number}"
+    in_order = sorted(range(len(shots)), key=lambda i: (shots[i]["deploymentID"], shots[i]["time"]))
+    for place, members in groupby(in_order, key=lambda i: shots[i]["deploymentID"]):
+        number, last = 1, None
+        for one in members:
+            time = shots[one]["time"]
+            number += last is not None and time - last >= timedelta(seconds=gap)
+            events[one], last = f"{place}-{number}", time
     return events

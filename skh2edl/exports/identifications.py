@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..metrics.inputs import leaf_probabilities, node_probabilities
+from ..metrics.inputs import leaf_probabilities, node_probabilities, top_leaves
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.candidates import candidate_leaves, condition, warn_if_unlikely
 from ..taxonomy.names import Name, shown
@@ -129,8 +129,7 @@ class Identifications:
             leaves, inside = _conditioned(leaves, mask)
             warn_if_unlikely(inside, _UNLIKELY, stacklevel=2)
         if labels is None:
-            order = taxonomy.leaf_order  # of equals the first of classes_, as predict does
-            nodes = taxonomy.leaf_nodes[order[leaves[:, order].argmax(axis=1)]]
+            nodes = taxonomy.leaf_nodes[top_leaves(leaves, taxonomy)]
         else:
             nodes = taxonomy.resolve(labels)
             if nodes.shape != (len(leaves),):

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..utils.files import csv_line, write_atomically
-from .annotations import coco_predictions, fiftyone_dataset
+from .annotations import coco_predictions, fiftyone_dataset, label_studio_tasks
 from .biodiversity import camtrap_observations, darwin_core_occurrences, rank_table
 from .identifications import Identifications
-from .label_studio import label_studio_tasks
 
 # Function and file ending of each format.
 FORMATS = {

@@ -20,7 +20,7 @@ from . import losses
 from .evidence import EVIDENCE_FUNCTIONS, LOGIT_OF_EVIDENCE
 from .large.blocks import Block, read_block
 from .large.paths import read_paths
-from .tree_ops import Paths, TreeSegments, without_autocast
+from .tree_ops import Paths, TreeSegments, on_device, without_autocast
 
 # Number of leaves from which a training step evaluates only the weights on the batch's paths and a
 # prediction searches: a dense layer over all decisions would take most of the time and memory.
@@ -57,8 +57,7 @@ class LeafRanges:
 
     def to(self, device: torch.device) -> LeafRanges:
         """Return the same on another device, copied without waiting."""
-        tensors = (self.start, self.stop, self.partial, self.decision)
-        return LeafRanges(*(tensor.to(device, non_blocking=True) for tensor in tensors))
+        return on_device(self, device)
 
     def inside(self, n_leaves: int) -> Tensor:
         """Mark the leaves of each label: (n, n_leaves)."""
@@ -187,6 +186,16 @@ class TreeHead(nn.Module):
         label_weight : ndarray of shape (n_nodes,)
             Total weight of the labels at or below each node.
         """
+
+
+class FlatTargets:
+    """Mixin of the heads to which a label is a range of leaves."""
+
+    segments: TreeSegments
+
+    def prepare(self, targets: npt.ArrayLike) -> LeafRanges:
+        """Turn target nodes into ranges of leaves."""
+        return LeafRanges.of(self.segments.taxonomy, targets)
 
 
 class EvidentialHead(TreeHead):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from ..taxonomy.taxonomy import Taxonomy
 from . import losses
-from .base import LeafRanges, TreeHead
+from .base import FlatTargets, LeafRanges, TreeHead
 from .evidence import EVIDENCE_FUNCTIONS
 from .evidential import cells_of, sum_last, supervised_leaves, with_sum
 
@@ -20,7 +19,7 @@ _LEAST_CONCENTRATION = 1e-6
 _LEAST_DENSITY = 1e-5
 
 
-class DAEDLHead(TreeHead):
+class DAEDLHead(FlatTargets, TreeHead):
     """Density-aware evidential learning (DAEDL; Yoon & Kim 2024).
 
     Trained with ``α = exp(logit)``, the squared risk and a KL regulariser that is not annealed. A
@@ -61,10 +60,6 @@ class DAEDLHead(TreeHead):
         self.leaf_mean = _constant(torch.zeros(taxonomy.n_leaves, n_features))
         self.whitening = _constant(torch.eye(n_features))
         self.density_range = _constant(torch.tensor([0.0, 1.0]))
-
-    def prepare(self, targets: npt.ArrayLike) -> LeafRanges:
-        """Turn target nodes into ranges of leaves."""
-        return LeafRanges.of(self.segments.taxonomy, targets)
 
     def loss(self, features: Tensor, targets: LeafRanges, progress: float) -> Tensor:
         """Return the loss of each sample, without the density."""

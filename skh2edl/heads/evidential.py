@@ -15,6 +15,7 @@ The KL regulariser never penalises evidence for leaves of the set.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from ..taxonomy.taxonomy import Taxonomy
 from . import losses
-from .base import EvidentialHead, LeafRanges
+from .base import EvidentialHead, FlatTargets, LeafRanges
 
 # I-EDL's published weight of the log determinant; with many leaves that outweighs the risk, so the
 # weight times the number of leaves is bounded too.
@@ -50,13 +51,24 @@ class Cells:
     present: Tensor
     target: Tensor
 
-    @property
+    @cached_property
     def alpha(self) -> Tensor:
         """Concentrations; 1 for cells that are not present, where every loss is finite."""
         return torch.where(self.present, self.evidence + self.prior, 1.0)
 
+    @cached_property
+    def strength(self) -> Tensor:
+        """S, the sum of the concentrations: (n, 1)."""
+        return (self.alpha * self.present).sum(1, keepdim=True)
 
-class FlatOpinionHead(EvidentialHead):
+    @property
+    def squared_risk(self) -> Tensor:
+        """Terms of Sensoy's squared risk, one for each cell."""
+        p = self.alpha * self.present / self.strength
+        return (self.target - p).square() + p * (1 - p) / (self.strength + 1)
+
+
+class FlatOpinionHead(FlatTargets, EvidentialHead):
     """Base of the flat evidential methods: one Dirichlet over the leaves.
 
     Parameters
@@ -87,10 +99,6 @@ class FlatOpinionHead(EvidentialHead):
         super().__init__(taxonomy, n_features, prior, **options)
         self.register_buffer("prior", torch.tensor(prior, dtype=torch.float32))
         self.partial_labels = partial_labels
-
-    def prepare(self, targets: npt.ArrayLike) -> LeafRanges:
-        """Turn target nodes into ranges of leaves."""
-        return LeafRanges.of(self.segments.taxonomy, targets)
 
     def evidence(self, features: Tensor) -> Tensor:
         """Return the evidence for every leaf in tree order: (n, n_leaves)."""
@@ -199,12 +207,10 @@ class FlatEDLHead(FlatOpinionHead):
 
     def risk_of(self, cells: Cells) -> Tensor:
         """Return Sensoy's risk, and beta times -log P(label)."""
-        alpha = cells.alpha
-        strength = (alpha * cells.present).sum(1, keepdim=True)
+        alpha, strength = cells.alpha, cells.strength
         surprise = (cells.target * (strength.log() - alpha.log())).sum(1)
         if self.risk == "squared":
-            p = alpha * cells.present / strength
-            risk = ((cells.target - p).square() + p * (1 - p) / (strength + 1)).sum(1)
+            risk = cells.squared_risk.sum(1)
         elif self.risk == "digamma":
             digammas = torch.digamma(strength) - torch.digamma(alpha)
             risk = (cells.target * digammas).sum(1)
@@ -244,12 +250,8 @@ class IEDLHead(FlatOpinionHead):
 
     def risk_of(self, cells: Cells) -> Tensor:
         """Return the squared risk weighted by the trigamma function, less c log det F."""
-        alpha = cells.alpha
-        strength = (alpha * cells.present).sum(1, keepdim=True)
-        p = alpha * cells.present / strength
-        error = (cells.target - p).square() + p * (1 - p) / (strength + 1)
-        risk = (error * losses.trigamma(alpha)).sum(1)
-        return risk - self.fisher_weight * losses.log_det_fisher(alpha, cells.present)
+        risk = (cells.squared_risk * losses.trigamma(cells.alpha)).sum(1)
+        return risk - self.fisher_weight * losses.log_det_fisher(cells.alpha, cells.present)
 
 
 class REDLHead(FlatOpinionHead):
@@ -317,7 +319,7 @@ def group_nodes_at(taxonomy: Taxonomy, level: str | int | None = None) -> npt.ND
     return taxonomy.level_nodes(level)
 
 
-class HENNHead(EvidentialHead):
+class HENNHead(FlatTargets, EvidentialHead):
     """Evidence for leaves and for groups of leaves: a grouped Dirichlet (HENN; Li et al. 2024).
 
     With α = e + 1, A_j the sum of α in group j and β_j = A_j + c_j, the probabilities of the
@@ -373,10 +375,6 @@ class HENNHead(EvidentialHead):
         for name, array in buffers.items():
             # Not saved: they follow from the taxonomy and `group_nodes`.
             self.register_buffer(name, torch.from_numpy(array), persistent=False)
-
-    def prepare(self, targets: npt.ArrayLike) -> LeafRanges:
-        """Turn target nodes into ranges of leaves."""
-        return LeafRanges.of(self.segments.taxonomy, targets)
 
     def evidence(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return the evidence for leaves and for groups: (n, n_leaves) and (n, n_groups)."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..taxonomy.taxonomy import Taxonomy
-from .base import LeafRanges, TreeHead
+from .base import FlatTargets, LeafRanges, TreeHead
 from .evidence import MAX_EXPONENT
 from .evidential import cells_of, supervised_leaves, with_sum
 
 
-class FEDLHead(TreeHead):
+class FEDLHead(FlatTargets, TreeHead):
     """Flexible evidential learning (F-EDL; Yoon & Kim 2025).
 
     The probabilities of the leaves have a flexible Dirichlet distribution, the mixture with
@@ -37,10 +36,6 @@ class FEDLHead(TreeHead):
     ) -> None:
         super().__init__(taxonomy, n_features, 2 * taxonomy.n_leaves + 1)
         self.partial_labels = partial_labels
-
-    def prepare(self, targets: npt.ArrayLike) -> LeafRanges:
-        """Turn target nodes into ranges of leaves."""
-        return LeafRanges.of(self.segments.taxonomy, targets)
 
     def parameters_of(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return α and p of the leaves, and τ: (n, n_leaves) twice, and (n, 1)."""

@@ -17,8 +17,8 @@ The hyper-opinion of the same evidence (eq. 5 and 6) is :class:`skh2edl.HyperOpi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -80,8 +80,6 @@ class OpinionTreeHead(EvidentialHead):
     base_rate: Tensor
     prior_weight: Tensor
     supervised: Tensor
-    prior: Tensor
-    is_supervised: Tensor
     depth_weights: Tensor
 
     def __init__(
@@ -103,9 +101,6 @@ class OpinionTreeHead(EvidentialHead):
         self.register_buffer("base_rate", torch.tensor(base_rate, dtype=torch.float32))
         self.register_buffer("prior_weight", torch.tensor(prior_weight, dtype=torch.float32))
         self.register_buffer("supervised", torch.tensor(supervised, dtype=torch.bool))
-        for name in ("prior", "is_supervised"):
-            self.register_buffer(name, None, persistent=False)
-        self._set_decision_buffers()
         depth_weights = [1.0] * taxonomy.n_levels if depth_weights is None else depth_weights
         weights = torch.tensor(depth_weights, dtype=torch.float32)[self.segments.node_depth]
         self.register_buffer("depth_weights", weights, persistent=False)
@@ -113,29 +108,20 @@ class OpinionTreeHead(EvidentialHead):
         self.leaf_weight = leaf_weight
         self.consistency_weight = consistency_weight
 
-    def _set_decision_buffers(self) -> None:
-        """Set the prior W a and the supervision mask of every decision."""
-        node = self.segments.node
-        self.prior = self.prior_weight.index_select(0, node) * self.base_rate
-        self.is_supervised = self.supervised.index_select(0, node).to(self.base_rate.dtype)
+    @property
+    def prior(self) -> Tensor:
+        """Prior concentration W a of every decision."""
+        return self.prior_weight.index_select(0, self.segments.node) * self.base_rate
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        before = self.base_rate
-        super()._apply(fn, recurse)
-        # In another precision the product W a rounds differently.
-        if self.base_rate is not before:
-            self._set_decision_buffers()
-        return self
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
-        self._set_decision_buffers()
+    @property
+    def is_supervised(self) -> Tensor:
+        """1 for the decisions of supervised nodes, else 0."""
+        return self.supervised.index_select(0, self.segments.node).to(self.base_rate.dtype)
 
     def supervise(self, label_weight: np.ndarray) -> None:
         """Mark the nodes that further labels pass through as supervised."""
         passed = torch.from_numpy(supervised_nodes(self.segments.taxonomy, label_weight))
         self.supervised |= passed.to(self.supervised.device)
-        self._set_decision_buffers()
 
     def evidence(self, features: Tensor) -> Tensor:
         """Return the evidence for every decision: (n, n_decisions)."""
@@ -154,9 +140,10 @@ class OpinionTreeHead(EvidentialHead):
         self, features: Tensor, block: Block, wanted: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return the concentrations α of some decisions, and log S of each node."""
-        factor = block.pick(self.is_supervised) * self.log_scale.exp()
+        factor = block.to_decisions(self.supervised[block.node]) * self.log_scale.exp()
+        prior = block.to_decisions(self.prior_weight[block.node]) * block.pick(self.base_rate)
         evidence = self.evidence_function(self.block_logits(features, block, wanted))
-        alpha = evidence.mul_(factor[:, None]).add_(block.pick(self.prior)[:, None])
+        alpha = evidence.mul_(factor[:, None]).add_(prior[:, None])
         return alpha, block.node_sum(alpha).log_()
 
     def log_of_unnormalized(self, values: Tensor) -> Tensor:
@@ -169,9 +156,11 @@ class OpinionTreeHead(EvidentialHead):
         Only the nodes on the path to the label enter, so outputs below an ancestor label receive
         no gradient.
         """
-        prior = self.prior.index_select(0, paths.decision)
+        prior_weight = self.prior_weight.index_select(0, paths.node)
+        base_rate = self.base_rate.index_select(0, paths.decision)
+        prior = paths.to_entries(prior_weight) * base_rate
         # A held-out label may pass through a node that no training label passed.
-        supervised = self.is_supervised.index_select(0, paths.decision)
+        supervised = paths.to_entries(self.supervised.index_select(0, paths.node))
         alpha = self.to_evidence(self.path_logits(features, paths)) * supervised + prior
         strength = paths.segment_sum(alpha)
         probability = alpha / paths.to_entries(strength)
@@ -188,7 +177,7 @@ class OpinionTreeHead(EvidentialHead):
         if self.consistency_weight > 0:
             loss = loss + self.consistency_weight * losses.rising_vacuity(
                 probability.index_select(0, paths.target),
-                self.prior_weight.index_select(0, paths.node) / strength,
+                prior_weight / strength,
                 paths.has_previous,
             )
         return paths.sample_sum(loss)

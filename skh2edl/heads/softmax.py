@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from ..taxonomy.taxonomy import Taxonomy
-from .base import LeafRanges, TreeHead
+from .base import FlatTargets, LeafRanges, TreeHead
 from .large.blocks import Block
-from .tree_ops import Paths
+from .tree_ops import Paths, on_device
 
 
-class SoftmaxHead(TreeHead):
+class SoftmaxHead(FlatTargets, TreeHead):
     """One softmax over the leaves (Flat-CE).
 
     Parameters
@@ -40,10 +40,6 @@ class SoftmaxHead(TreeHead):
     def leaf_log_probability(self, features: Tensor) -> Tensor:
         """Return log P of each leaf in tree order: (n, n_leaves)."""
         return self.logits(features).log_softmax(-1)
-
-    def prepare(self, targets: npt.ArrayLike) -> LeafRanges:
-        """Turn target nodes into ranges of leaves."""
-        return LeafRanges.of(self.segments.taxonomy, targets)
 
     def loss(self, features: Tensor, targets: LeafRanges, progress: float) -> Tensor:
         """Return the loss of each sample."""
@@ -191,9 +187,7 @@ class SoftTargets:
 
     def to(self, device: torch.device) -> SoftTargets:
         """Return the same on another device, copied without waiting."""
-        distribution = self.distribution.to(device, non_blocking=True)
-        index = self.index.to(device, non_blocking=True)
-        return SoftTargets(distribution, index, self.ranges.to(device))
+        return on_device(replace(self, ranges=self.ranges.to(device)), device)
 
 
 class SoftLabelHead(SoftmaxHead):

@@ -8,7 +8,7 @@ decisions that the labels of one batch pass.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -37,6 +37,14 @@ def without_autocast(values: Tensor) -> AbstractContextManager[Any]:
     kind = values.device.type
     # Only where it is on: switching costs more than some terms of a small loss.
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+def on_device(targets: Any, device: torch.device) -> Any:
+    """Return a dataclass with its tensors on another device, copied without waiting."""
+    own = {field.name: getattr(targets, field.name) for field in fields(targets)}
+    tensors = {name: value for name, value in own.items() if isinstance(value, Tensor)}
+    moved = {name: value.to(device, non_blocking=True) for name, value in tensors.items()}
+    return replace(targets, **moved)
 
 
 @dataclass(frozen=True)
@@ -71,8 +79,7 @@ class Paths:
 
     def to(self, device: torch.device) -> Paths:
         """Return the same on another device, copied without waiting."""
-        tensors = (getattr(self, field.name) for field in fields(self)[1:])
-        return Paths(self.n_samples, *(item.to(device, non_blocking=True) for item in tensors))
+        return on_device(self, device)
 
     @cached_property
     def has_previous(self) -> Tensor:

@@ -71,9 +71,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
     if mode.startswith("I;16") or mode in ("I", "F"):
         return Image.fromarray(_to_8_bit(np.asarray(image))).convert("RGB")
     if mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-        if mode in ("La", "RGBa"):  # premultiplied: Pillow converts these in one step only
-            image = image.convert(mode.upper())
-        rgba = image.convert("RGBA")
+        # Premultiplied modes, La and RGBa, are converted by Pillow in one step only.
+        rgba = image.convert(mode.upper() if mode in ("La", "RGBa") else "RGBA").convert("RGBA")
         white = Image.new("RGBA", rgba.size, "white")
         return Image.alpha_composite(white, rgba).convert("RGB")
     return image.convert("RGB")

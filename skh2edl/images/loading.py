@@ -1,6 +1,7 @@
 """Batches in an order and with an augmentation that depend on seed and epoch alone."""
 
 import contextlib
+import copy
 import multiprocessing
 import os
 import warnings
@@ -101,18 +102,16 @@ class EpochSampler(Sampler[list[tuple[int, int]]]):
         *,
         seed: int = 0,
         shuffle: bool = False,
-        drop_last: bool = False,
         rank: int = 0,
         n_ranks: int = 1,
     ) -> None:
-        self.n, self.batch_size, self.seed = n, batch_size, seed
-        self.shuffle, self.drop_last = shuffle, drop_last
+        self.n, self.batch_size, self.seed, self.shuffle = n, batch_size, seed, shuffle
         self.rank, self.n_ranks = rank, n_ranks
-        self.set_epoch(0)
+        self.epoch = 0
 
-    def set_epoch(self, epoch: int, start_batch: int = 0) -> None:
-        """Choose the epoch of the next pass, and where in it to start."""
-        self.epoch, self.start_batch = int(epoch), int(start_batch)
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next pass."""
+        self.epoch = epoch
 
     def order(self) -> np.ndarray:
         """Give the positions of the whole epoch in their order."""
@@ -126,14 +125,13 @@ class EpochSampler(Sampler[list[tuple[int, int]]]):
         return positions
 
     def __len__(self) -> int:
-        whole, rest = divmod(self.n, self.batch_size)
-        return max(0, whole + (rest > 0 and not self.drop_last) - self.start_batch)
+        return -(-self.n // self.batch_size)
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         order, epoch = self.order().tolist(), self.epoch
-        for batch in range(self.start_batch, self.start_batch + len(self)):
-            # Every process takes its share of the same global batch, however many there are.
-            positions = order[batch * self.batch_size : (batch + 1) * self.batch_size]
+        for start in range(0, self.n, self.batch_size):
+            # Every process takes its part of the same global batch, however many there are.
+            positions = order[start : start + self.batch_size]
             yield [(epoch, position) for position in positions[self.rank :: self.n_ranks]]
 
 
@@ -156,9 +154,9 @@ class ImageLoader(DataLoader):
         """Number of images of the source, bad ones included."""
         return len(self.dataset)  # type: ignore[arg-type]
 
-    def set_epoch(self, epoch: int, start_batch: int = 0) -> None:
-        """Choose the epoch of the next pass, and where in it to start."""
-        self.batch_sampler.set_epoch(epoch, start_batch)  # type: ignore[union-attr]
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next pass."""
+        self.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr]
 
     def _fetch(self) -> Iterator[_Fetched]:
         try:
@@ -175,31 +173,24 @@ class ImageLoader(DataLoader):
             ) from error
 
     def __iter__(self) -> Iterator[ImageBatch]:  # type: ignore[override]
-        news: list[int] = []
+        known = set(self.bad)
         for batch, bad in self._fetch():
-            for position, message in bad:
-                if self.on_bad_image == "error":
-                    # Raised here and not in a worker, whose traceback would bury the message.
-                    raise BadImageError(message)
-                if position not in self.bad:
-                    self.bad[position] = message
-                    news.append(position)
+            if bad and self.on_bad_image == "error":
+                # Raised here and not in a worker, whose traceback would bury the message.
+                raise BadImageError(bad[0][1])
+            self.bad |= dict(bad)
             # Other processes wait for their turn even when this one has nothing to show.
             if len(batch.positions) or self.batch_sampler.n_ranks > 1:  # type: ignore[union-attr]
                 yield batch
-        if news:
+        if news := sorted(self.bad.keys() - known):
             source = self.dataset.source  # type: ignore[attr-defined]
-            names = ", ".join(source.describe(position) for position in sorted(news)[:5])
+            names = ", ".join(source.describe(position) for position in news[:5])
             warnings.warn(
                 f"{len(news)} of {len(source)} images could not be read and are skipped, "
                 f"first {names}.",
                 UserWarning,
                 stacklevel=2,
             )
-
-
-def _identity(fetched: Any) -> Any:
-    return fetched
 
 
 def default_n_workers(source: ImageSource, batch_size: int = 1) -> int:
@@ -229,11 +220,8 @@ def make_loader(
     batch_size: int = 64,
     shuffle: bool = False,
     seed: int = 0,
-    epoch: int = 0,
     n_workers: int | None = None,
     on_bad_image: str = "error",
-    drop_last: bool = False,
-    pin_memory: bool | None = None,
     persistent_workers: bool = False,
     rank: int = 0,
     n_ranks: int = 1,
@@ -251,26 +239,21 @@ def make_loader(
         Images of a batch over all processes.
     shuffle : bool, default=False
     seed : int, default=0
-    epoch : int, default=0
-        Epoch of the first pass; `loader.set_epoch` chooses that of the next.
     n_workers : int, default=None
         Processes that decode. None lets `default_n_workers` choose. A script without a guard reads
         in its own process where new ones are spawned.
     on_bad_image : {"error", "skip"}, default="error"
         "skip" leaves bad images out of the batches, notes them in `loader.bad`, and warns once at
         the end of a pass. A row for every image is theirs to fill who read `batch.positions`.
-    drop_last : bool, default=False
-    pin_memory : bool, default=None
-        None pins where CUDA is available.
     persistent_workers : bool, default=False
         Keep the workers from pass to pass.
     rank, n_ranks : int, default=0 and 1
-        The share of each batch that this process loads.
+        The part of each batch that this process loads.
 
     Returns
     -------
     loader : ImageLoader
-        Gives `ImageBatch` (images, positions).
+        Gives `ImageBatch` (images, positions); `loader.set_epoch` chooses the epoch of a pass.
 
     Examples
     --------
@@ -289,22 +272,14 @@ def make_loader(
         n_workers = 0
     if n_workers and isinstance(source, ItemSource):
         source.preload()
-    sampler = EpochSampler(
-        len(source),
-        batch_size,
-        seed=seed,
-        shuffle=shuffle,
-        drop_last=drop_last,
-        rank=rank,
-        n_ranks=n_ranks,
-    )
-    sampler.set_epoch(epoch)
     return ImageLoader(
         ImageDataset(source, transform, seed),
-        batch_sampler=sampler,
+        batch_sampler=EpochSampler(
+            len(source), batch_size, seed=seed, shuffle=shuffle, rank=rank, n_ranks=n_ranks
+        ),
         num_workers=n_workers,
-        collate_fn=_identity,
-        pin_memory=torch.cuda.is_available() if pin_memory is None else pin_memory,
+        collate_fn=copy.copy,  # nothing to do, by a function that spawned workers can import
+        pin_memory=torch.cuda.is_available(),
         persistent_workers=persistent_workers and n_workers > 0,
         # Without one, every pass would draw its worker seed from the global generator.
         generator=torch.Generator().manual_seed(seed),

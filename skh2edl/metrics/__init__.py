@@ -1,6 +1,5 @@
 """Metrics of hierarchical predictions, from labels, probabilities or opinions and a taxonomy."""
 
-from .calibration import ReliabilityCurve, level_adaptive_ece, level_ece, reliability_curve
 from .curves import (
     OperatingCurve,
     RiskCoverageCurve,
@@ -9,34 +8,37 @@ from .curves import (
     hierarchical_risk_coverage_curve,
     operating_area,
     operating_curve,
+    oracle_descent,
+    path_consistency,
     risk_coverage_area,
     risk_coverage_curve,
 )
-from .descent import oracle_descent, path_consistency
 from .levels import (
+    ReliabilityCurve,
     full_path_accuracy,
     level_accuracy,
+    level_adaptive_ece,
     level_balanced_accuracy,
     level_brier,
+    level_ece,
     level_nll,
+    reliability_curve,
 )
 from .opinions import error_auroc, nonspecificity_auroc, vacuity_auroc
 from .paths import (
+    first_error_depth,
+    hierarchical_distance,
     hierarchical_fscore,
     hierarchical_precision,
     hierarchical_recall,
+    hops,
     information_precision,
     information_recall,
-)
-from .report import hierarchical_report
-from .severity import (
-    first_error_depth,
-    hierarchical_distance,
-    hops,
     kept_ancestor,
     mistake_severity,
     top_k_hierarchical_distance,
 )
+from .report import hierarchical_report
 
 __all__ = [
     "OperatingCurve",

@@ -1,27 +1,16 @@
-"""Curves over a threshold: risk against coverage, and accuracy against information."""
+"""Curves over a threshold or a depth: risk, coverage, information and forced decisions."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
-from .calibration import top_confidence
-from .inputs import (
-    NO_LABEL,
-    NO_LABEL_ON_LEVEL,
-    FloatArray,
-    check_truth,
-    is_labelled,
-    leaf_probabilities,
-    nan_with_warning,
-    node_information,
-    node_probabilities,
-    top_leaves,
-)
+from . import inputs
+from .inputs import NO_LABEL, NO_LABEL_ON_LEVEL, FloatArray, Level, mean_or_nan, undefined
+from .levels import top_confidence
 
 # Probabilities of nodes held at once, to bound memory.
 _CHUNK_ELEMENTS = 1 << 22
@@ -45,6 +34,12 @@ class RiskCoverageCurve(NamedTuple):
     risk: FloatArray
     threshold: FloatArray
 
+    @property
+    def area(self) -> float:
+        """Area under the steps of the curve: the mean risk; NaN if the curve is empty."""
+        area = np.diff(self.coverage, prepend=0) @ self.risk
+        return float(area) if self.risk.size else float("nan")
+
 
 class OperatingCurve(NamedTuple):
     """Accuracy and information of predictions that climb the tree until they are likely enough.
@@ -64,15 +59,21 @@ class OperatingCurve(NamedTuple):
     accuracy: FloatArray
     threshold: FloatArray
 
+    @property
+    def area(self) -> float:
+        """Area under the curve; NaN if it is empty."""
+        area = np.trapezoid(self.accuracy, self.information)
+        return float(area) if self.threshold.size else float("nan")
+
 
 def risk_coverage_curve(
     y_true: Any,
     y_proba: Any,
     taxonomy: Taxonomy,
-    level: str | int = "leaf",
+    level: Level = "leaf",
     *,
-    confidence: npt.ArrayLike | None = None,
-    sample_weight: npt.ArrayLike | None = None,
+    confidence: Any = None,
+    sample_weight: Any = None,
     classes: Any = None,
 ) -> RiskCoverageCurve:
     """Compute the fraction of wrong predictions among the most confident samples.
@@ -90,10 +91,8 @@ def risk_coverage_curve(
     confidence : array-like of shape (n_samples,), default=None
         What ranks the samples, such as the negative vacuity; None takes the probability of the
         prediction. Equal confidences are accepted together.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weight of each sample; None weighs all the same.
-    classes : sequence of labels, default=None
-        Columns of `y_proba`, as in :func:`level_accuracy`.
+    sample_weight, classes
+        As in :func:`level_accuracy`.
 
     Returns
     -------
@@ -111,17 +110,33 @@ def risk_coverage_curve(
     >>> curve.coverage, curve.risk
     (array([0.5, 1. ]), array([0. , 0.5]))
     """
-    return _risk_coverage(y_true, y_proba, taxonomy, level, confidence, sample_weight, classes)
+    top, right, weight, counts = top_confidence(
+        y_true, y_proba, taxonomy, level, sample_weight, classes
+    )
+    if confidence is not None:
+        given = np.asarray(confidence, dtype=np.float64)
+        if given.shape != counts.shape or not np.isfinite(given).all():
+            raise ValueError(
+                f"confidence must hold a finite number for each of the {counts.size} samples, got "
+                f"shape {given.shape}."
+            )
+        top = given[counts]
+    if not top.size:
+        undefined(NO_LABEL_ON_LEVEL)
+    values, which = np.unique(-top, return_inverse=True)
+    mass = np.cumsum(np.bincount(which, weight, values.size))
+    wrong = np.cumsum(np.bincount(which, weight * ~right, values.size))
+    return RiskCoverageCurve(mass / (mass[-1] if mass.size else 1), wrong / mass, -values)
 
 
 def risk_coverage_area(
     y_true: Any,
     y_proba: Any,
     taxonomy: Taxonomy,
-    level: str | int = "leaf",
+    level: Level = "leaf",
     *,
-    confidence: npt.ArrayLike | None = None,
-    sample_weight: npt.ArrayLike | None = None,
+    confidence: Any = None,
+    sample_weight: Any = None,
     classes: Any = None,
 ) -> float:
     """Compute the area under the risk-coverage curve: the mean risk over all coverages.
@@ -145,20 +160,19 @@ def risk_coverage_area(
     >>> risk_coverage_area(["puma", "dog"], y_proba, tree)
     0.25
     """
-    curve = _risk_coverage(y_true, y_proba, taxonomy, level, confidence, sample_weight, classes)
-    area = np.diff(curve.coverage, prepend=0) @ curve.risk
-    return float(area) if curve.risk.size else float("nan")
+    options = {"confidence": confidence, "sample_weight": sample_weight, "classes": classes}
+    return risk_coverage_curve(y_true, y_proba, taxonomy, level, **options).area
 
 
 def coverage_at_risk(
     y_true: Any,
     y_proba: Any,
     taxonomy: Taxonomy,
-    level: str | int = "leaf",
+    level: Level = "leaf",
     *,
     max_risk: float = 0.05,
-    confidence: npt.ArrayLike | None = None,
-    sample_weight: npt.ArrayLike | None = None,
+    confidence: Any = None,
+    sample_weight: Any = None,
     classes: Any = None,
 ) -> float:
     """Compute the largest coverage at which the risk does not exceed a limit.
@@ -187,18 +201,14 @@ def coverage_at_risk(
     """
     if not 0 <= max_risk <= 1:
         raise ValueError(f"max_risk must lie between 0 and 1, got {max_risk!r}.")
-    curve = _risk_coverage(y_true, y_proba, taxonomy, level, confidence, sample_weight, classes)
+    options = {"confidence": confidence, "sample_weight": sample_weight, "classes": classes}
+    curve = risk_coverage_curve(y_true, y_proba, taxonomy, level, **options)
     covered = curve.coverage[curve.risk <= max_risk]
     return float(covered.max(initial=0.0)) if curve.risk.size else float("nan")
 
 
 def hierarchical_risk_coverage_curve(
-    y_true: Any,
-    y_proba: Any,
-    taxonomy: Taxonomy,
-    *,
-    sample_weight: npt.ArrayLike | None = None,
-    classes: Any = None,
+    y_true: Any, y_proba: Any, taxonomy: Taxonomy, *, sample_weight: Any = None, classes: Any = None
 ) -> RiskCoverageCurve:
     """Compute risk against coverage of predictions that climb instead of abstaining.
 
@@ -233,16 +243,33 @@ def hierarchical_risk_coverage_curve(
     >>> curve.coverage, curve.risk, curve.threshold
     (array([0. , 0.5, 1. ]), array([0., 0., 1.]), array([inf, 0.9, 0.6]))
     """
-    return _hierarchical_risk_coverage(y_true, y_proba, taxonomy, sample_weight, classes)
+    truth, leaves, weight = _labelled(y_true, y_proba, taxonomy, sample_weight, classes)
+    if not truth.size:
+        empty = np.empty(0)
+        return RiskCoverageCurve(empty, empty, empty)
+    best = taxonomy.leaf_nodes[inputs.top_leaves(leaves, taxonomy)]
+    path = np.stack(
+        [taxonomy.climb_to_depth(best, d) for d in range(taxonomy.n_levels + 1)], axis=1
+    )
+    probability = np.empty(path.shape)
+    step = max(1, _CHUNK_ELEMENTS // taxonomy.n_nodes)
+    for low in range(0, truth.size, step):
+        chunk = slice(low, low + step)
+        of_nodes = inputs.node_probabilities(leaves[chunk], taxonomy)
+        probability[chunk] = np.take_along_axis(of_nodes, path[chunk], axis=1)
+    common = taxonomy.lowest_common_ancestor(truth[:, None], path)
+    wrong = ((common != path) & (common != truth[:, None])).astype(np.float64)
+    coverage = inputs.node_information(taxonomy)[path] / np.log(taxonomy.n_leaves)
+    # Each node of the path is predicted from its own probability down to that of the next.
+    fraction = (weight / weight.sum())[:, None]
+    threshold, gained, lost = _accumulate(
+        probability[:, 1:], fraction * np.diff(coverage), fraction * np.diff(wrong)
+    )
+    return RiskCoverageCurve(gained, lost, threshold)
 
 
 def hierarchical_aurc(
-    y_true: Any,
-    y_proba: Any,
-    taxonomy: Taxonomy,
-    *,
-    sample_weight: npt.ArrayLike | None = None,
-    classes: Any = None,
+    y_true: Any, y_proba: Any, taxonomy: Taxonomy, *, sample_weight: Any = None, classes: Any = None
 ) -> float:
     """Compute the area under the hierarchical risk-coverage curve (hAURC), by trapezoids.
 
@@ -265,18 +292,15 @@ def hierarchical_aurc(
     >>> hierarchical_aurc(["lynx"], y_proba, tree)
     0.25
     """
-    curve = _hierarchical_risk_coverage(y_true, y_proba, taxonomy, sample_weight, classes)
+    curve = hierarchical_risk_coverage_curve(
+        y_true, y_proba, taxonomy, sample_weight=sample_weight, classes=classes
+    )
     area = np.trapezoid(curve.risk, curve.coverage)
     return float(area) if curve.risk.size else float("nan")
 
 
 def operating_curve(
-    y_true: Any,
-    y_proba: Any,
-    taxonomy: Taxonomy,
-    *,
-    sample_weight: npt.ArrayLike | None = None,
-    classes: Any = None,
+    y_true: Any, y_proba: Any, taxonomy: Taxonomy, *, sample_weight: Any = None, classes: Any = None
 ) -> OperatingCurve:
     """Compute accuracy against information over all thresholds on the probability of a node.
 
@@ -293,10 +317,8 @@ def operating_curve(
         Probabilities of the leaves, which are summed to each node.
     taxonomy : Taxonomy
         The tree.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weight of each sample; None weighs all the same.
-    classes : sequence of labels, default=None
-        Columns of `y_proba`, as in :func:`level_accuracy`.
+    sample_weight, classes
+        As in :func:`level_accuracy`.
 
     Returns
     -------
@@ -319,16 +341,29 @@ def operating_curve(
     >>> curve.information, curve.accuracy, curve.threshold
     (array([0. , 0.5, 0.5]), array([1., 1., 0.]), array([inf, 0.9, 0.6]))
     """
-    return _operating(y_true, y_proba, taxonomy, sample_weight, classes)
+    truth, leaves, weight = _labelled(y_true, y_proba, taxonomy, sample_weight, classes)
+    if not truth.size:
+        empty = np.empty(0)
+        return OperatingCurve(empty, empty, empty)
+    # Pass-through nodes repeat their child: same leaves, same probability.
+    nodes = np.flatnonzero(taxonomy.n_children != 1)
+    nodes = nodes[np.argsort((taxonomy.leaf_stop - taxonomy.leaf_start)[nodes], kind="stable")]
+    step = max(1, _CHUNK_ELEMENTS // nodes.size)
+    steps = [
+        _prediction_steps(truth[low : low + step], leaves[low : low + step], nodes, taxonomy)
+        for low in range(0, truth.size, step)
+    ]
+    sample = np.concatenate([part[0] + number * step for number, part in enumerate(steps)])
+    threshold, information, accuracy = (
+        np.concatenate([part[column] for part in steps]) for column in (1, 2, 3)
+    )
+    fraction = weight[sample] / weight.sum()
+    threshold, gained, lost = _accumulate(threshold, fraction * information, fraction * accuracy)
+    return OperatingCurve(gained, 1 + lost, threshold)
 
 
 def operating_area(
-    y_true: Any,
-    y_proba: Any,
-    taxonomy: Taxonomy,
-    *,
-    sample_weight: npt.ArrayLike | None = None,
-    classes: Any = None,
+    y_true: Any, y_proba: Any, taxonomy: Taxonomy, *, sample_weight: Any = None, classes: Any = None
 ) -> float:
     """Compute the area under accuracy over information.
 
@@ -355,74 +390,20 @@ def operating_area(
     >>> operating_area(["lynx"], y_proba, tree)
     0.5
     """
-    curve = _operating(y_true, y_proba, taxonomy, sample_weight, classes)
-    area = np.trapezoid(curve.accuracy, curve.information)
-    return float(area) if curve.threshold.size else float("nan")
-
-
-def _risk_coverage(
-    y_true: Any,
-    y_proba: Any,
-    tree: Taxonomy,
-    level: str | int,
-    confidence: Any,
-    sample_weight: Any,
-    classes: Any,
-) -> RiskCoverageCurve:
-    top, right, weight, counts = top_confidence(
-        y_true, y_proba, tree, level, sample_weight, classes
-    )
-    if confidence is not None:
-        given = np.asarray(confidence, dtype=np.float64)
-        if given.shape != counts.shape or not np.isfinite(given).all():
-            raise ValueError(
-                f"confidence must hold a finite number for each of the {counts.size} samples, got "
-                f"shape {given.shape}."
-            )
-        top = given[counts]
-    if not top.size:
-        nan_with_warning(NO_LABEL_ON_LEVEL, stacklevel=4)
-    values, which = np.unique(-top, return_inverse=True)
-    mass = np.cumsum(np.bincount(which, weight, values.size))
-    wrong = np.cumsum(np.bincount(which, weight * ~right, values.size))
-    return RiskCoverageCurve(mass / (mass[-1] if mass.size else 1), wrong / mass, -values)
-
-
-def _hierarchical_risk_coverage(
-    y_true: Any, y_proba: Any, tree: Taxonomy, sample_weight: Any, classes: Any
-) -> RiskCoverageCurve:
-    truth, leaves, weight = _labelled(y_true, y_proba, tree, sample_weight, classes)
-    if not truth.size:
-        empty = np.empty(0)
-        return RiskCoverageCurve(empty, empty, empty)
-    best = tree.leaf_nodes[top_leaves(leaves, tree)]
-    path = np.stack([tree.climb_to_depth(best, d) for d in range(tree.n_levels + 1)], axis=1)
-    probability = np.empty(path.shape)
-    step = max(1, _CHUNK_ELEMENTS // tree.n_nodes)
-    for low in range(0, truth.size, step):
-        chunk = slice(low, low + step)
-        of_nodes = node_probabilities(leaves[chunk], tree)
-        probability[chunk] = np.take_along_axis(of_nodes, path[chunk], axis=1)
-    common = tree.lowest_common_ancestor(truth[:, None], path)
-    wrong = ((common != path) & (common != truth[:, None])).astype(np.float64)
-    coverage = node_information(tree)[path] / np.log(tree.n_leaves)
-    # Each node of the path is predicted from its own probability down to that of the next.
-    fraction = (weight / weight.sum())[:, None]
-    threshold, gained, lost = _accumulate(
-        probability[:, 1:], fraction * np.diff(coverage), fraction * np.diff(wrong)
-    )
-    return RiskCoverageCurve(gained, lost, threshold)
+    return operating_curve(
+        y_true, y_proba, taxonomy, sample_weight=sample_weight, classes=classes
+    ).area
 
 
 def _labelled(
     y_true: Any, y_proba: Any, tree: Taxonomy, sample_weight: Any, classes: Any
 ) -> tuple[IntArray, FloatArray, FloatArray]:
     """Return truth, leaf probabilities and weight of the labelled samples; warn if none is."""
-    leaves = leaf_probabilities(y_proba, tree, classes)
-    truth, weight = check_truth(y_true, leaves, tree, sample_weight)
-    counts = is_labelled(truth, tree) & (weight > 0)
+    leaves = inputs.leaf_probabilities(y_proba, tree, classes)
+    truth, weight = inputs.check_truth(y_true, leaves, tree, sample_weight)
+    counts = weight > 0
     if not counts.any():
-        nan_with_warning(NO_LABEL, stacklevel=5)
+        undefined(NO_LABEL)
     return truth[counts], leaves[counts], weight[counts]
 
 
@@ -433,30 +414,6 @@ def _accumulate(threshold: FloatArray, *changes: FloatArray) -> tuple[FloatArray
     return np.append(np.inf, -values), *(np.append(0.0, np.cumsum(total)) for total in totals)
 
 
-def _operating(
-    y_true: Any, y_proba: Any, tree: Taxonomy, sample_weight: Any, classes: Any
-) -> OperatingCurve:
-    truth, leaves, weight = _labelled(y_true, y_proba, tree, sample_weight, classes)
-    if not truth.size:
-        empty = np.empty(0)
-        return OperatingCurve(empty, empty, empty)
-    # Pass-through nodes repeat their child: same leaves, same probability.
-    nodes = np.flatnonzero(tree.n_children != 1)
-    nodes = nodes[np.argsort((tree.leaf_stop - tree.leaf_start)[nodes], kind="stable")]
-    step = max(1, _CHUNK_ELEMENTS // nodes.size)
-    steps = [
-        _prediction_steps(truth[low : low + step], leaves[low : low + step], nodes, tree)
-        for low in range(0, truth.size, step)
-    ]
-    sample = np.concatenate([part[0] + number * step for number, part in enumerate(steps)])
-    threshold, information, accuracy = (
-        np.concatenate([part[column] for part in steps]) for column in (1, 2, 3)
-    )
-    fraction = weight[sample] / weight.sum()
-    threshold, gained, lost = _accumulate(threshold, fraction * information, fraction * accuracy)
-    return OperatingCurve(gained, 1 + lost, threshold)
-
-
 def _prediction_steps(
     truth: IntArray, leaves: FloatArray, nodes: IntArray, tree: Taxonomy
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
@@ -465,7 +422,7 @@ def _prediction_steps(
     Returns sample, threshold, and by how much information and accuracy change there.
     """
     n_below = tree.leaf_stop - tree.leaf_start
-    probability = node_probabilities(leaves, tree)[:, nodes]
+    probability = inputs.node_probabilities(leaves, tree)[:, nodes]
     # One best node for each amount of information, from the leaves to just below the root.
     _, first = np.unique(n_below[nodes], return_index=True)
     groups = np.split(np.arange(nodes.size), first[1:])[:-1]
@@ -479,7 +436,7 @@ def _prediction_steps(
     column = len(groups) - 1 - column
     predicted, truth = nodes[best[sample, column]], truth[sample]
     common = tree.lowest_common_ancestor(truth, predicted)
-    all_information = node_information(tree)
+    all_information = inputs.node_information(tree)
     information = all_information[common] / all_information[truth]
     right = ((common == predicted) | (common == truth)).astype(np.float64)
     # Before its first step the prediction is the root: right, and without information.
@@ -488,3 +445,125 @@ def _prediction_steps(
     before_right = np.where(is_first, 1.0, np.roll(right, 1))
     threshold = likely[sample, column]
     return sample, threshold, information - before_information, right - before_right
+
+
+# Probabilities worked on at once, so that masks of many leaves stay in the processor's cache.
+_CHUNK_ELEMENTS = 1 << 20
+
+
+def path_consistency(
+    y_proba: Any, taxonomy: Taxonomy, *, sample_weight: Any = None, classes: Any = None
+) -> float:
+    """Compute the fraction of samples whose best node of every level lies above the best leaf.
+
+    It needs no labels. Equally likely nodes agree with each other.
+
+    Parameters
+    ----------
+    y_proba : array-like of shape (n_samples, n_leaves)
+        Probabilities of the leaves, which are summed to each level.
+    taxonomy : Taxonomy
+        The tree.
+    sample_weight, classes
+        As in :func:`level_accuracy`.
+
+    Returns
+    -------
+    consistency : float
+        NaN, with a warning, if there are no samples.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.metrics import path_consistency
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> y_proba = [[0.4, 0.3, 0.3], [0.1, 0.6, 0.3]]  # dog, lynx, puma
+    >>> path_consistency(y_proba, tree)
+    0.5
+    """
+    leaves = inputs.leaf_probabilities(y_proba, taxonomy, classes)
+    weight = inputs.check_weight(sample_weight, len(leaves))
+    best = taxonomy.leaf_nodes[inputs.top_leaves(leaves, taxonomy)]
+    consistent = np.ones(len(leaves), dtype=bool)
+    for depth in range(1, taxonomy.n_levels):
+        proba = inputs.level_probabilities(leaves, taxonomy, depth)
+        above = taxonomy.climb_to_depth(best, depth)
+        above_best = inputs.take_nodes(proba, above, taxonomy, depth)
+        consistent &= above_best == proba.max(axis=1)
+    return mean_or_nan(consistent, weight, "no sample")
+
+
+def oracle_descent(
+    y_true: Any,
+    y_proba: Any,
+    taxonomy: Taxonomy,
+    level: Level | None = None,
+    *,
+    sample_weight: Any = None,
+    classes: Any = None,
+) -> Any:
+    """Compute leaf accuracy when an oracle makes the decisions down to a level.
+
+    The prediction is the likeliest leaf inside the true node of that level. The gain from one
+    level to the next is the accuracy that the decisions in between lose.
+
+    Parameters
+    ----------
+    y_true : sequence of labels of shape (n_samples,)
+        True labels; only samples labelled with a leaf count.
+    y_proba : array-like of shape (n_samples, n_leaves)
+        Probabilities of the leaves.
+    taxonomy : Taxonomy
+        The tree.
+    level : str or int, default=None
+        Name or depth of the level down to which decisions are forced; None computes the
+        accuracy for every level.
+    sample_weight, classes
+        As in :func:`level_accuracy`.
+
+    Returns
+    -------
+    accuracy : float, or ndarray of shape (n_levels + 1,) if `level` is None
+        From depth 0, nothing forced, to the leaves' depth, where it is 1. NaN, with a warning, if
+        no sample is labelled with a leaf.
+
+    Examples
+    --------
+    >>> from skh2edl import Taxonomy
+    >>> from skh2edl.metrics import oracle_descent
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> y_proba = [[0.4, 0.3, 0.3], [0.4, 0.3, 0.3]]  # dog, lynx, puma
+    >>> oracle_descent(["lynx", "puma"], y_proba, tree)
+    array([0. , 0.5, 1. ])
+    """
+    leaves = inputs.leaf_probabilities(y_proba, taxonomy, classes)
+    truth, weight = inputs.check_truth(y_true, leaves, taxonomy, sample_weight)
+    counts = taxonomy.n_children[truth] == 0
+    truth, leaves, weight = truth[counts], leaves[counts], weight[counts]
+    every = list(range(taxonomy.n_levels + 1))
+    depths = every if level is None else [taxonomy.level_index(level)]
+    if not weight.sum() > 0:
+        nothing = undefined("no sample that is labelled with a leaf")
+        return np.full(len(depths), nothing) if level is None else nothing
+    total = np.zeros(len(depths))
+    step = max(1, _CHUNK_ELEMENTS // taxonomy.n_leaves)
+    for low in range(0, truth.size, step):
+        chunk = slice(low, low + step)
+        total += _forced_accuracy(truth[chunk], leaves[chunk], weight[chunk], taxonomy, depths)
+    accuracy = total / weight.sum()
+    return accuracy if level is None else float(accuracy[0])
+
+
+def _forced_accuracy(
+    truth: IntArray, leaves: FloatArray, weight: FloatArray, tree: Taxonomy, depths: list[int]
+) -> FloatArray:
+    """Sum the weights of the samples whose best leaf inside the forced node is right."""
+    position = tree.leaf_order
+    ordered = leaves[:, position]
+    right = np.empty(len(depths))
+    for index, depth in enumerate(depths):
+        forced = tree.climb_to_depth(truth, depth)[:, None]
+        inside = (position >= tree.leaf_start[forced]) & (position < tree.leaf_stop[forced])
+        best = position[np.where(inside, ordered, -1.0).argmax(axis=1)]
+        right[index] = weight @ (tree.leaf_nodes[best] == truth)
+    return right

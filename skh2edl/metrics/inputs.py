@@ -7,7 +7,9 @@ all leaves, the root or a pass-through node below it, means "unlabelled".
 
 from __future__ import annotations
 
+import sys
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from sklearn.exceptions import UndefinedMetricWarning
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 
+Level = str | int
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
@@ -42,11 +45,6 @@ def label_nodes(labels: Any, tree: Taxonomy) -> IntArray:
 def is_labelled(truth: IntArray, tree: Taxonomy) -> BoolArray:
     """Tell which labels say something: those that some decision leads to."""
     return np.asarray(tree.last_decision[truth] >= 0)
-
-
-def truth_on_level(truth: IntArray, tree: Taxonomy, depth: int) -> IntArray:
-    """Return the true node of a level, -1 where the label does not reach it or says nothing."""
-    return np.where(is_labelled(truth, tree), tree.climb_to_depth(truth, depth), -1)
 
 
 def node_information(tree: Taxonomy) -> FloatArray:
@@ -147,10 +145,8 @@ def top_leaves(leaves: FloatArray, tree: Taxonomy) -> IntArray:
 def top_of_level(leaves: FloatArray, tree: Taxonomy, depth: int) -> tuple[IntArray, FloatArray]:
     """Return the likeliest node of a level and its probability."""
     nodes, probability = tree.nodes_at_depth(depth), level_probabilities(leaves, tree, depth)
-    if nodes.size == tree.n_leaves:
-        column = top_leaves(probability, tree)
-    else:
-        column = probability.argmax(axis=1)
+    is_leaves = nodes.size == tree.n_leaves
+    column = top_leaves(probability, tree) if is_leaves else probability.argmax(axis=1)
     return nodes[column], np.take_along_axis(probability, column[:, None], axis=1)[:, 0]
 
 
@@ -170,20 +166,26 @@ def predicted_nodes(y_pred: Any, tree: Taxonomy, classes: Any = None) -> IntArra
     return label_nodes(y_pred, tree)
 
 
-def predicted_on_level(y_pred: Any, tree: Taxonomy, depth: int, classes: Any = None) -> IntArray:
-    """Return the predicted node of a level, -1 where the prediction stops above the level."""
+def predicted_on_levels(
+    y_pred: Any, tree: Taxonomy, depths: Iterable[int], classes: Any = None
+) -> IntArray:
+    """Return the predicted node of each level, -1 where the prediction stops above the level."""
     if are_probabilities(y_pred):
-        return top_of_level(leaf_probabilities(y_pred, tree, classes), tree, depth)[0]
-    return tree.climb_to_depth(label_nodes(y_pred, tree), depth)
+        leaves = leaf_probabilities(y_pred, tree, classes)
+        columns = [top_of_level(leaves, tree, depth)[0] for depth in depths]
+    else:
+        nodes = label_nodes(y_pred, tree)
+        columns = [tree.climb_to_depth(nodes, depth) for depth in depths]
+    return np.stack(columns, axis=1)
 
 
 def check_truth(
     y_true: Any, predictions: npt.NDArray[Any], tree: Taxonomy, sample_weight: Any
 ) -> tuple[IntArray, FloatArray]:
-    """Return the true node and the weight of each sample, one for each prediction."""
+    """Return the true node and the weight of each sample; unlabelled ones weigh nothing."""
     truth = label_nodes(y_true, tree)
     check_length(truth, predictions)
-    return truth, check_weight(sample_weight, truth.size)
+    return truth, check_weight(sample_weight, truth.size) * is_labelled(truth, tree)
 
 
 def check_truth_on_level(
@@ -191,7 +193,7 @@ def check_truth_on_level(
 ) -> tuple[IntArray, FloatArray, BoolArray]:
     """Return true nodes and weights of the samples that count on a level, and which these are."""
     nodes, weight = check_truth(y_true, predictions, tree, sample_weight)
-    truth = truth_on_level(nodes, tree, depth)
+    truth = tree.climb_to_depth(nodes, depth)
     counts = (truth >= 0) & (weight > 0)
     return truth[counts], weight[counts], counts
 
@@ -220,27 +222,23 @@ def check_length(truth: npt.NDArray[Any], predictions: npt.NDArray[Any]) -> None
         )
 
 
-def mean_or_nan(
-    values: npt.NDArray[Any], weight: FloatArray, nothing: str, stacklevel: int = 4
-) -> float:
+def mean_or_nan(values: npt.NDArray[Any], weight: FloatArray, nothing: str) -> float:
     """Return the weighted mean, or NaN and a warning if the weights sum to 0."""
     total = weight.sum()
-    if not total > 0:
-        return nan_with_warning(nothing, stacklevel)
-    return float(values @ weight / total)
+    return float(values @ weight / total) if total > 0 else undefined(nothing)
 
 
-def nan_with_warning(nothing: str, stacklevel: int = 3) -> float:
+def undefined(nothing: str) -> float:
     """Return NaN and warn that a metric is undefined.
 
     Parameters
     ----------
     nothing : str
         What is missing, as in "There is no labelled sample".
-    stacklevel : int, default=3
-        Points the warning at the line that called the metric: 3 if the metric itself calls this
-        function, one more for each function in between.
     """
     message = f"There is {nothing}, so the metric is undefined and set to NaN."
-    warnings.warn(message, UndefinedMetricWarning, stacklevel=stacklevel)
+    depth = 1  # of the line outside this package that asked for the metric
+    while sys._getframe(depth).f_globals.get("__name__", "").startswith("skh2edl."):
+        depth += 1
+    warnings.warn(message, UndefinedMetricWarning, stacklevel=depth + 1)
     return float("nan")

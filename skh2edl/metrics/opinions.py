@@ -12,10 +12,11 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from .inputs import (
     FloatArray,
+    Level,
     check_truth_on_level,
-    nan_with_warning,
-    predicted_on_level,
+    predicted_on_levels,
     top_of_level,
+    undefined,
 )
 
 
@@ -24,9 +25,9 @@ def error_auroc(
     y_pred: Any,
     uncertainty: npt.ArrayLike,
     taxonomy: Taxonomy,
-    level: str | int = "leaf",
+    level: Level = "leaf",
     *,
-    sample_weight: npt.ArrayLike | None = None,
+    sample_weight: Any = None,
     classes: Any = None,
 ) -> float:
     """Compute how often a wrong prediction is more uncertain than a right one.
@@ -43,10 +44,8 @@ def error_auroc(
         The tree.
     level : str or int, default="leaf"
         Name or depth of the level.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weight of each sample; None weighs all the same.
-    classes : sequence of labels, default=None
-        Columns of probabilities, as in :func:`level_accuracy`.
+    sample_weight, classes
+        As in :func:`level_accuracy`.
 
     Returns
     -------
@@ -63,16 +62,12 @@ def error_auroc(
     1.0
     """
     depth = taxonomy.level_index(level)
-    predicted = predicted_on_level(y_pred, taxonomy, depth, classes)
+    predicted = predicted_on_levels(y_pred, taxonomy, [depth], classes)[:, 0]
     return _auroc(y_true, predicted, np.asarray(uncertainty), taxonomy, depth, sample_weight)
 
 
 def nonspecificity_auroc(
-    y_true: Any,
-    opinion: HyperOpinion,
-    level: str | int = "leaf",
-    *,
-    sample_weight: npt.ArrayLike | None = None,
+    y_true: Any, opinion: HyperOpinion, level: Level = "leaf", *, sample_weight: Any = None
 ) -> float:
     """Compute how well belief that stops above a level marks its wrong predictions.
 
@@ -111,11 +106,7 @@ def nonspecificity_auroc(
 
 
 def vacuity_auroc(
-    y_true: Any,
-    opinion: HyperOpinion,
-    level: str | int = "leaf",
-    *,
-    sample_weight: npt.ArrayLike | None = None,
+    y_true: Any, opinion: HyperOpinion, level: Level = "leaf", *, sample_weight: Any = None
 ) -> float:
     """Compute how well the vacuity on the path to the prediction marks wrong predictions.
 
@@ -184,5 +175,5 @@ def _auroc(
         )
     wrong = truth != predicted[counts]
     if not 0 < np.count_nonzero(wrong) < wrong.size:
-        return nan_with_warning("no wrong or no right prediction", stacklevel=4)
+        return undefined("no wrong or no right prediction")
     return float(roc_auc_score(wrong, uncertainty[counts], sample_weight=weight))

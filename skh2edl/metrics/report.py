@@ -4,66 +4,50 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.exceptions import UndefinedMetricWarning
 
 from ..taxonomy.taxonomy import Taxonomy
 from ..utils.optional import import_optional
-from .calibration import level_adaptive_ece, level_ece
-from .curves import coverage_at_risk, hierarchical_aurc, operating_area, risk_coverage_area
-from .descent import oracle_descent, path_consistency
-from .inputs import check_truth, leaf_probabilities, truth_on_level
-from .levels import (
-    full_path_accuracy,
-    level_accuracy,
-    level_balanced_accuracy,
-    level_brier,
-    level_nll,
-)
-from .paths import (
-    hierarchical_fscore,
-    hierarchical_precision,
-    hierarchical_recall,
-    information_precision,
-    information_recall,
-)
-from .severity import (
-    first_error_depth,
-    hierarchical_distance,
-    hops,
-    kept_ancestor,
-    mistake_severity,
-)
+from . import curves, levels, paths
+from .inputs import check_truth_on_level, check_weight, leaf_probabilities
 
-_Metric = Callable[..., float]
-_OF_LEVELS: dict[str, _Metric] = {
-    "accuracy": level_accuracy,
-    "balanced_accuracy": level_balanced_accuracy,
-    "nll": level_nll,
-    "brier": level_brier,
-    "ece": level_ece,
-    "adaptive_ece": level_adaptive_ece,
-    "risk_coverage_area": risk_coverage_area,
-    "coverage_at_risk": coverage_at_risk,
-    "kept_ancestor": kept_ancestor,
-    "oracle_descent": oracle_descent,
+
+class Metric(NamedTuple):
+    """A metric, whether more of it is better, and what it reads of an estimator."""
+
+    compute: Callable[..., float]
+    sign: int
+    response: str  # "either": predict_proba where there is one, else predict
+
+
+LEVEL_METRICS = {
+    "accuracy": Metric(levels.level_accuracy, 1, "either"),
+    "balanced_accuracy": Metric(levels.level_balanced_accuracy, 1, "either"),
+    "nll": Metric(levels.level_nll, -1, "predict_proba"),
+    "brier": Metric(levels.level_brier, -1, "predict_proba"),
+    "ece": Metric(levels.level_ece, -1, "predict_proba"),
+    "adaptive_ece": Metric(levels.level_adaptive_ece, -1, "predict_proba"),
+    "risk_coverage_area": Metric(curves.risk_coverage_area, -1, "predict_proba"),
+    "coverage_at_risk": Metric(curves.coverage_at_risk, 1, "predict_proba"),
+    "kept_ancestor": Metric(paths.kept_ancestor, 1, "predict"),
+    "oracle_descent": Metric(curves.oracle_descent, 1, "predict_proba"),
 }
-_OF_THE_TREE: dict[str, _Metric] = {
-    "full_path_accuracy": full_path_accuracy,
-    "first_error_depth": first_error_depth,
-    "mistake_severity": mistake_severity,
-    "hierarchical_distance": hierarchical_distance,
-    "hops": hops,
-    "hierarchical_precision": hierarchical_precision,
-    "hierarchical_recall": hierarchical_recall,
-    "hierarchical_fscore": hierarchical_fscore,
-    "information_precision": information_precision,
-    "information_recall": information_recall,
-    "operating_area": operating_area,
-    "hierarchical_aurc": hierarchical_aurc,
+TREE_METRICS = {
+    "full_path_accuracy": Metric(levels.full_path_accuracy, 1, "either"),
+    "first_error_depth": Metric(paths.first_error_depth, 1, "predict"),
+    "mistake_severity": Metric(paths.mistake_severity, -1, "predict"),
+    "hierarchical_distance": Metric(paths.hierarchical_distance, -1, "predict"),
+    "hops": Metric(paths.hops, 1, "predict_proba"),
+    "hierarchical_precision": Metric(paths.hierarchical_precision, 1, "predict"),
+    "hierarchical_recall": Metric(paths.hierarchical_recall, 1, "predict"),
+    "hierarchical_fscore": Metric(paths.hierarchical_fscore, 1, "predict"),
+    "information_precision": Metric(paths.information_precision, 1, "predict"),
+    "information_recall": Metric(paths.information_recall, 1, "predict"),
+    "operating_area": Metric(curves.operating_area, 1, "predict_proba"),
+    "hierarchical_aurc": Metric(curves.hierarchical_aurc, -1, "predict_proba"),
 }
 
 
@@ -79,7 +63,7 @@ def hierarchical_report(
     y_proba: Any,
     taxonomy: Taxonomy,
     *,
-    sample_weight: npt.ArrayLike | None = None,
+    sample_weight: Any = None,
     classes: Any = None,
     digits: int = 3,
     output_dict: bool = False,
@@ -95,10 +79,8 @@ def hierarchical_report(
         Probabilities of the leaves.
     taxonomy : Taxonomy
         The tree.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weight of each sample; None weighs all the same.
-    classes : sequence of labels, default=None
-        Columns of `y_proba`, as in :func:`level_accuracy`.
+    sample_weight, classes
+        As in :func:`level_accuracy`.
     digits : int, default=3
         Decimals of the text.
     output_dict : bool, default=False
@@ -141,47 +123,45 @@ def _figures(
     y_true: Any, y_proba: Any, tree: Taxonomy, sample_weight: Any, classes: Any
 ) -> dict[str, dict[str, float]]:
     leaves = leaf_probabilities(y_proba, tree, classes)
-    nodes, weight = check_truth(y_true, leaves, tree, sample_weight)
+    weight = check_weight(sample_weight, len(leaves))
     proba = leaves[:, tree.leaf_order]
     rows: dict[str, dict[str, float]] = {}
     with warnings.catch_warnings():
         # The reader sees the NaN in its place.
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         for depth in range(1, tree.n_levels + 1):
-            reaches = truth_on_level(nodes, tree, depth) >= 0
+            _, on_level, _ = check_truth_on_level(y_true, leaves, tree, depth, weight)
             rows[level_title(tree, depth)] = {
                 "classes": tree.nodes_at_depth(depth).size,
-                "support": float(weight[reaches].sum()),
+                "support": float(on_level.sum()),
             } | {
-                name: metric(y_true, proba, tree, depth, sample_weight=weight)
-                for name, metric in _OF_LEVELS.items()
+                name: metric.compute(y_true, proba, tree, depth, sample_weight=weight)
+                for name, metric in LEVEL_METRICS.items()
             }
         rows["tree"] = {
             "classes": tree.n_leaves,
             "support": float(weight.sum()),
-            "path_consistency": path_consistency(proba, tree, sample_weight=weight),
+            "path_consistency": curves.path_consistency(proba, tree, sample_weight=weight),
+        } | {
+            name: metric.compute(y_true, proba, tree, sample_weight=weight)
+            for name, metric in TREE_METRICS.items()
         }
-        for name, metric in _OF_THE_TREE.items():
-            rows["tree"][name] = metric(y_true, proba, tree, sample_weight=weight)
     return rows
 
 
 def _as_text(rows: dict[str, dict[str, float]], digits: int) -> str:
-    levels = {name: row for name, row in rows.items() if name != "tree"}
-    columns = list(next(iter(levels.values())))
+    *levels_, _ = rows
+    columns = list(rows[levels_[0]])
     table = [["", *(column.replace("_", " ") for column in columns)]]
-    for name, row in levels.items():
-        table.append([name, *(_cell(column, row[column], digits) for column in columns)])
+    table += [[name, *(_cell(key, rows[name][key], digits) for key in columns)] for name in levels_]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        for row in table
-    ]
-    whole = {
-        name.replace("_", " "): _cell(name, value, digits) for name, value in rows["tree"].items()
-    }
+    lines = ["  ".join(map(str.rjust, row, widths)) for row in table]
+    whole = rows["tree"]
     width = max(map(len, whole))
-    lines += ["", *(f"{name:>{width}}  {value}" for name, value in whole.items())]
+    lines += [
+        "",
+        *(f"{n.replace('_', ' '):>{width}}  {_cell(n, v, digits)}" for n, v in whole.items()),
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -3,60 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
-from sklearn.frozen import FrozenEstimator
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from .. import metrics
-from ..metrics.report import level_title
+from ..estimators.wrapping import opinion_method
+from ..metrics.report import LEVEL_METRICS, TREE_METRICS, Metric, level_title
 from ..taxonomy.taxonomy import Taxonomy
 
 _Predict = Callable[[str], Any]
 
 
-class _Rule(NamedTuple):
-    metric: Callable[..., float]
-    sign: int
-    response: str  # "either": predict_proba where there is one, else predict
+def _negate_losses(table: dict[str, Metric]) -> dict[str, Metric]:
+    return {name if metric.sign > 0 else f"neg_{name}": metric for name, metric in table.items()}
 
 
-_OF_LEVELS = {
-    "accuracy": _Rule(metrics.level_accuracy, 1, "either"),
-    "balanced_accuracy": _Rule(metrics.level_balanced_accuracy, 1, "either"),
-    "neg_nll": _Rule(metrics.level_nll, -1, "predict_proba"),
-    "neg_brier": _Rule(metrics.level_brier, -1, "predict_proba"),
-    "neg_ece": _Rule(metrics.level_ece, -1, "predict_proba"),
-    "neg_adaptive_ece": _Rule(metrics.level_adaptive_ece, -1, "predict_proba"),
-    "neg_risk_coverage_area": _Rule(metrics.risk_coverage_area, -1, "predict_proba"),
-    "coverage_at_risk": _Rule(metrics.coverage_at_risk, 1, "predict_proba"),
-    "oracle_descent": _Rule(metrics.oracle_descent, 1, "predict_proba"),
-    "kept_ancestor": _Rule(metrics.kept_ancestor, 1, "predict"),
-}
+_OPINIONS = "predict_hyper_opinion"
 _OF_OPINIONS = {
-    "nonspecificity_auroc": _Rule(metrics.nonspecificity_auroc, 1, "predict_hyper_opinion"),
-    "vacuity_auroc": _Rule(metrics.vacuity_auroc, 1, "predict_hyper_opinion"),
+    "nonspecificity_auroc": Metric(metrics.nonspecificity_auroc, 1, _OPINIONS),
+    "vacuity_auroc": Metric(metrics.vacuity_auroc, 1, _OPINIONS),
 }
-_OF_THE_TREE = {
-    "path_consistency": _Rule(metrics.path_consistency, 1, "predict_proba"),
-    "full_path_accuracy": _Rule(metrics.full_path_accuracy, 1, "either"),
-    "first_error_depth": _Rule(metrics.first_error_depth, 1, "predict"),
-    "neg_mistake_severity": _Rule(metrics.mistake_severity, -1, "predict"),
-    "neg_hierarchical_distance": _Rule(metrics.hierarchical_distance, -1, "predict"),
-    "neg_top_k_hierarchical_distance": _Rule(
-        metrics.top_k_hierarchical_distance, -1, "predict_proba"
-    ),
-    "hops": _Rule(metrics.hops, 1, "predict_proba"),
-    "hierarchical_precision": _Rule(metrics.hierarchical_precision, 1, "predict"),
-    "hierarchical_recall": _Rule(metrics.hierarchical_recall, 1, "predict"),
-    "hierarchical_fscore": _Rule(metrics.hierarchical_fscore, 1, "predict"),
-    "information_precision": _Rule(metrics.information_precision, 1, "predict"),
-    "information_recall": _Rule(metrics.information_recall, 1, "predict"),
-    "operating_area": _Rule(metrics.operating_area, 1, "predict_proba"),
-    "neg_hierarchical_aurc": _Rule(metrics.hierarchical_aurc, -1, "predict_proba"),
-}
+_OF_LEVELS = _negate_losses(LEVEL_METRICS)
+_OF_THE_TREE = _negate_losses(
+    {
+        "path_consistency": Metric(metrics.path_consistency, 1, "predict_proba"),
+        "top_k_hierarchical_distance": Metric(
+            metrics.top_k_hierarchical_distance, -1, "predict_proba"
+        ),
+        **TREE_METRICS,
+    }
+)
 
 
 class _TakesSampleWeight:
@@ -166,7 +145,7 @@ class TreeScorer(_TakesSampleWeight, BaseEstimator):
         predictions = predict(response)
         options = dict(self.options or {})
         level = () if self.level is None else (self.level,)
-        if rule.response == "predict_hyper_opinion":
+        if rule.response == _OPINIONS:
             # Leaf probabilities can be mapped to another tree, an opinion cannot.
             if predictions.taxonomy != self.taxonomy:
                 raise ValueError(
@@ -175,15 +154,15 @@ class TreeScorer(_TakesSampleWeight, BaseEstimator):
                     "estimator."
                 )
             arguments: tuple[Any, ...] = (y, predictions, *level)
-        elif rule.metric is metrics.path_consistency:
+        elif rule.compute is metrics.path_consistency:
             arguments = (predictions, self.taxonomy)
         else:
             arguments = (y, predictions, self.taxonomy, *level)
-        if rule.metric is metrics.top_k_hierarchical_distance:
+        if rule.compute is metrics.top_k_hierarchical_distance:
             options.setdefault("k", min(5, self.taxonomy.n_leaves))
         if response == "predict_proba":
             options["classes"] = estimator.classes_
-        return rule.sign * rule.metric(*arguments, sample_weight=sample_weight, **options)
+        return rule.sign * rule.compute(*arguments, sample_weight=sample_weight, **options)
 
 
 class HierarchicalScorers(_TakesSampleWeight, dict[str, TreeScorer]):
@@ -392,47 +371,34 @@ def _predict_once(estimator: Any, X: Any) -> _Predict:
 
     def predict(method: str) -> Any:
         if method not in known:
-            known[method] = method_of(estimator, method)(X)
+            known[method] = _method_of(estimator, method)(X)
         return known[method]
 
     return predict
 
 
-def method_of(estimator: Any, name: str) -> Any:
-    """Return a prediction method of a fitted estimator, or None.
-
-    scikit-learn's wrappers forward only the methods that scikit-learn knows. Others are looked up
-    inside a Pipeline, a search and a FrozenEstimator.
-    """
-    if hasattr(estimator, name):
-        return getattr(estimator, name)
-    inside = estimator.estimator if isinstance(estimator, FrozenEstimator) else estimator
-    if hasattr(inside, "best_estimator_"):
-        return method_of(inside.best_estimator_, name)
-    steps = getattr(inside, "steps", [])
-    last = method_of(steps[-1][1], name) if steps else None
-    if last is None or len(steps) == 1:
-        return last
-    return lambda X: last(inside[:-1].transform(X))
+def _method_of(estimator: Any, name: str) -> Any:
+    """Return a prediction method of a fitted estimator, or None."""
+    return opinion_method(estimator) if name == _OPINIONS else getattr(estimator, name, None)
 
 
-def _choose_response(rule: _Rule, response_method: str | None, estimator: Any) -> str:
+def _choose_response(rule: Metric, response_method: str | None, estimator: Any) -> str:
     """Return the method of the estimator that gives what a metric reads."""
     chosen = rule.response
     if chosen in ("either", "predict") and response_method is not None:
         chosen = response_method
     elif chosen == "either":
         chosen = "predict_proba" if hasattr(estimator, "predict_proba") else "predict"
-    if method_of(estimator, chosen) is None:
+    if _method_of(estimator, chosen) is None:
         raise AttributeError(
-            f"{rule.metric.__name__} needs {chosen}, which {type(estimator).__name__} does not "
+            f"{rule.compute.__name__} needs {chosen}, which {type(estimator).__name__} does not "
             "have. Score it with a metric of labels, such as 'accuracy', or use an estimator that "
             "has it."
         )
     return chosen
 
 
-def _full_name(metric: str, rules: dict[str, _Rule]) -> str:
+def _full_name(metric: str, rules: dict[str, Metric]) -> str:
     for name in (metric, f"neg_{metric}"):
         if name in rules:
             return name

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,24 +56,34 @@ def read_paths(paths: Any, root_name: Name, bridge_gaps: bool | None = None) -> 
     children: dict[tuple[int, Any], int] = {}
     rows = list(read_rows(paths))
     try:
-        rows = close_gaps(rows, bridge_gaps)
-    except TypeError:  # a list or dict where a name should be
-        clean_names(name for row in rows for name in row if name is not None)
-        raise
-    for number, path in enumerate(map(fill_row, rows)):
-        if not path:
-            raise ValueError(f"Row {number} has no name. Remove the empty row from the paths.")
-        node = 0
-        try:
+        for number, path in enumerate(map(fill_row, close_gaps(rows, bridge_gaps))):
+            if not path:
+                raise ValueError(f"Row {number} has no name. Remove the empty row from the paths.")
+            node = 0
             for name in path:
                 child = children.setdefault((node, name), len(names))
                 if child == len(names):
                     names.append(name)
                     parents.append(node)
                 node = child
-        except TypeError:  # a list or dict where a name should be
-            clean_names(path)
-            raise
+    except TypeError:  # a list or dict where a name should be
+        clean_names(name for row in rows for name in row if name is not None)
+        raise
+    return names, np.asarray(parents, dtype=np.int64)
+
+
+def walk_down(top: Any, describe: Callable[[Any], tuple[Any, Iterable[Any]]]) -> NodeList:
+    """Collect an item and all below it; `describe` returns an item's name and its children."""
+    names: list[Any] = []
+    parents: list[int] = []
+    waiting: list[tuple[int, int, Any]] = [(-1, 0, top)]
+    while waiting:
+        parent, depth, item = waiting.pop()
+        check_depth(depth)  # an item that holds itself would otherwise never end
+        name, children = describe(item)
+        waiting += [(len(names), depth + 1, child) for child in reversed(list(children))]
+        names.append(name)
+        parents.append(parent)
     return names, np.asarray(parents, dtype=np.int64)
 
 
@@ -85,43 +95,34 @@ def read_nested(nested: Any, root_name: Name) -> NodeList:
     if isinstance(nested, os.PathLike):
         nested = load_json(nested)
     if _is_record(nested):
-        return _read_records([nested], None)
+        return walk_down(nested, _describe_record)
     if isinstance(nested, (list, tuple)) and nested and all(map(_is_record, nested)):
-        return _read_records(nested, root_name)
-    names: list[Any] = [root_name]
-    parents = [-1]
-    waiting: list[tuple[int, int, Any]] = [(0, 0, nested)]
+        return walk_down({"name": root_name, "children": nested}, _describe_record)
     seen: set[int] = set()
     n_repeated = 0
-    while waiting:
-        node, depth, below = waiting.pop()
+
+    def describe(item: tuple[Any, Any]) -> tuple[Any, Iterable[Any]]:
+        nonlocal n_repeated
+        name, below = item
         if below is None:
-            continue
-        if isinstance(below, (Mapping, list, tuple, set, frozenset)):
-            # A part that stands in two places is two parts; forty such levels are a trillion.
-            n_repeated += len(below) if id(below) in seen else 0
-            seen.add(id(below))
-            if n_repeated > _MAX_REPEATED:
-                raise ValueError(
-                    f"The nested taxonomy repeats parts of itself to more than {_MAX_REPEATED:,} "
-                    "nodes: the same mappings stand in several places on several levels. Give "
-                    "each node its own mapping, or list the paths with Taxonomy.from_paths."
-                )
+            return name, ()
+        if not isinstance(below, (Mapping, list, tuple, set, frozenset)):
+            return name, [(below, None)]
+        # A part that stands in two places is two parts; forty such levels are a trillion.
+        n_repeated += len(below) if id(below) in seen else 0
+        seen.add(id(below))
+        if n_repeated > _MAX_REPEATED:
+            raise ValueError(
+                f"The nested taxonomy repeats parts of itself to more than {_MAX_REPEATED:,} "
+                "nodes: the same mappings stand in several places on several levels. Give "
+                "each node its own mapping, or list the paths with Taxonomy.from_paths."
+            )
         if isinstance(below, Mapping):
-            children: Iterable[tuple[Any, Any]] = below.items()
-        elif isinstance(below, (list, tuple)):
-            children = ((child, None) for child in below)
-        elif isinstance(below, (set, frozenset)):
-            children = ((child, None) for child in sorted(below, key=str))
-        else:
-            children = ((below, None),)
-        for name, deeper in children:
-            # A mapping that holds itself would otherwise never end.
-            check_depth(depth + 1)
-            waiting.append((len(names), depth + 1, deeper))
-            names.append(name)
-            parents.append(node)
-    return names, np.asarray(parents, dtype=np.int64)
+            return name, below.items()
+        is_set = isinstance(below, (set, frozenset))
+        return name, [(child, None) for child in (sorted(below, key=str) if is_set else below)]
+
+    return walk_down((root_name, nested), describe)
 
 
 def _is_record(value: Any) -> bool:
@@ -135,25 +136,29 @@ def _is_record(value: Any) -> bool:
     )
 
 
-def _read_records(records: Iterable[Any], root_name: Name | None) -> NodeList:
-    """Collect records with a name and children; a root is put above several of them."""
-    names: list[Any] = [] if root_name is None else [root_name]
-    parents = [] if root_name is None else [-1]
-    top = len(names) - 1
-    waiting: list[tuple[int, int, Any]] = [(top, 0, record) for record in reversed(list(records))]
-    while waiting:
-        parent, depth, record = waiting.pop()
-        check_depth(depth)
-        if not isinstance(record, Mapping) or "name" not in record:
+def _describe_record(record: Mapping[str, Any]) -> tuple[Any, Iterable[Any]]:
+    children = record.get("children") or ()
+    for child in children:
+        if not isinstance(child, Mapping) or "name" not in child:
             raise ValueError(
-                f"Each node must be an object with a name and children, got {shown(record)} below "
-                f"{shown(names[parent]) if names else 'the top'}."
+                f"Each node must be an object with a name and children, got {shown(child)} below "
+                f"{shown(record['name'])}."
             )
-        node = len(names)
-        names.append(record["name"])
-        parents.append(parent)
-        waiting += [(node, depth + 1, child) for child in reversed(record.get("children") or ())]
-    return names, np.asarray(parents, dtype=np.int64)
+    return record["name"], children
+
+
+def read_nltk(tree: Any) -> NodeList:
+    """Collect an nltk.Tree: a list with a label, whose items are such trees or leaves."""
+    if not callable(getattr(tree, "label", None)) or not isinstance(tree, list):
+        raise TypeError(
+            f"Give an nltk.Tree, got {type(tree).__name__}. nltk.Tree.fromstring makes one of text "
+            "such as '(cat lynx puma)'."
+        )
+
+    def describe(item: Any) -> tuple[Any, Iterable[Any]]:
+        return (item.label(), item) if hasattr(item, "label") else (item, ())
+
+    return walk_down(tree, describe)
 
 
 def write_nested(names: npt.NDArray[np.object_], parents: IntArray) -> dict[str, Any]:
@@ -178,24 +183,17 @@ def read_folder(directory: str | os.PathLike[str], root_name: Name | None) -> No
     top = Path(directory)
     if not top.is_dir():
         raise NotADirectoryError(f"{top} is not a folder. Give the folder that holds the classes.")
-    names: list[Any] = [top.resolve().name if root_name is None else root_name]
-    parents = [-1]
-    waiting = [(0, 0, os.fspath(top))]
-    while waiting:
-        node, depth, folder = waiting.pop()
-        with os.scandir(folder) as entries:
+
+    def describe(item: tuple[Any, str]) -> tuple[Any, Iterable[Any]]:
+        with os.scandir(item[1]) as entries:
             # A link may lead out of the folder or around in a circle.
-            found = sorted(
-                entry.name
+            return item[0], sorted(
+                (entry.name, entry.path)
                 for entry in entries
                 if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
             )
-        for name in found:
-            check_depth(depth + 1)
-            waiting.append((len(names), depth + 1, os.path.join(folder, name)))
-            names.append(name)
-            parents.append(node)
-    return names, np.asarray(parents, dtype=np.int64)
+
+    return walk_down((top.resolve().name if root_name is None else root_name, top), describe)
 
 
 def write_json(

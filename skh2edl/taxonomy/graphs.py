@@ -7,6 +7,7 @@ parent to keep; several roots get one above them.
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -18,14 +19,26 @@ import numpy as np
 from .formats import load_json, rows_of
 from .names import Name, clean_names, is_blank, shown
 from .tables import read_text
-from .tree import IntArray, NodeList
+from .tree import NodeList
 
 # How to make a tree of a graph whose nodes have several parents.
 ChooseParent = str | Mapping[Any, Any] | Callable[[Any, list[Any]], Any] | None
 
 
-def read_edges(edges: Any, choose_parent: ChooseParent = None) -> NodeList:
-    """Collect (parent, child) pairs, in which a name stands for one node."""
+def read_edges(
+    edges: Any, choose_parent: ChooseParent = None, nodes: Iterable[Any] = ()
+) -> NodeList:
+    """Collect (parent, child) pairs, in which a name stands for one node.
+
+    Parameters
+    ----------
+    edges : iterable of pairs
+        The edges in any order.
+    choose_parent : "first", mapping, callable or None
+        Which parent to keep where a node has several.
+    nodes : iterable, default=()
+        Further nodes, which are roots where no edge leads to them.
+    """
     pairs = [
         edge if type(edge) is tuple and len(edge) == 2 else _as_pair(edge, number)
         for number, edge in enumerate(rows_of(edges))
@@ -38,19 +51,18 @@ def read_edges(edges: Any, choose_parent: ChooseParent = None) -> NodeList:
     except TypeError:  # a list or dict where a name should be
         clean_names(chain.from_iterable(pairs))
         raise
-    names = list(position)
+    names = list(dict.fromkeys([*position, *nodes]))
     above, below = ends[0::2], ends[1::2]
     parents = np.full(len(names), -1, dtype=np.int64)
     parents[below] = above
-    several = np.unique(below[parents[below] != above])
-    if several.size:
-        chosen = set(several.tolist())
-        known: dict[int, list[int]] = {child: [] for child in several.tolist()}
+    several = np.unique(below[parents[below] != above]).tolist()
+    if several:
+        known: dict[int, dict[int, None]] = {child: {} for child in several}
         for parent, child in zip(above.tolist(), below.tolist(), strict=True):
-            if child in chosen and parent not in known[child]:
-                known[child].append(parent)
-        for child, parent in _chosen_parents(known, names, choose_parent).items():
-            parents[child] = parent
+            if child in known:
+                known[child][parent] = None
+        chosen = _choose_parents({c: list(p) for c, p in known.items()}, names, choose_parent)
+        parents[list(chosen)] = list(chosen.values())
     return names, parents
 
 
@@ -63,48 +75,44 @@ def _as_pair(edge: Any, number: int) -> tuple[Any, Any]:
     return ends
 
 
-def _chosen_parents(
+def _choose_parents(
     known: dict[int, list[int]], names: list[Any], choose: ChooseParent
 ) -> dict[int, int]:
     """Return the one parent of each node that has several, or name those nodes."""
-    if choose == "first":
-        return {child: parents[0] for child, parents in known.items()}
-    if choose is not None and not callable(choose) and not isinstance(choose, Mapping):
+    if choose is not None and not (
+        choose == "first" or callable(choose) or isinstance(choose, Mapping)
+    ):
         raise ValueError(
             f"choose_parent must be None, 'first', a mapping of a node to its parent, or a "
             f"function of a node and its parents, got {shown(choose)}."
         )
-    open_ones = known
-    chosen = {}
-    if choose is not None:
-        open_ones = {}
-        for child, parents in known.items():
-            among = {names[parent]: parent for parent in parents}
-            if isinstance(choose, Mapping) and names[child] not in choose:
-                open_ones[child] = parents
-                continue
-            wish = (
-                choose[names[child]]
-                if isinstance(choose, Mapping)
-                else choose(names[child], list(among))
+    chosen, unsettled = {}, []
+    for child, parents in known.items():
+        name, among = names[child], {names[parent]: parent for parent in parents}
+        if choose is None or (isinstance(choose, Mapping) and name not in choose):
+            unsettled.append((name, list(among)))
+            continue
+        if callable(choose):
+            wish = choose(name, list(among))
+        else:
+            wish = choose[name] if isinstance(choose, Mapping) else next(iter(among))
+        if wish not in among:
+            raise ValueError(
+                f"choose_parent gives {shown(wish)} for {shown(name)}, whose parents are "
+                f"{shown(list(among))}. Choose one of these."
             )
-            if wish not in among:
-                raise ValueError(
-                    f"choose_parent gives {shown(wish)} for {shown(names[child])}, whose parents "
-                    f"are {shown(list(among))}. Choose one of these."
-                )
-            chosen[child] = among[wish]
-    if open_ones:
+        chosen[child] = among[wish]
+    if unsettled:
         some = "; ".join(
-            f"{shown(names[child])} (under {' and '.join(shown(names[p]) for p in parents[:3])})"
-            for child, parents in list(open_ones.items())[:5]
+            f"{shown(name)} (under {' and '.join(map(shown, parents[:3]))})"
+            for name, parents in unsettled[:5]
         )
+        name, parents = unsettled[0]
         raise ValueError(
-            f"{len(open_ones)} node(s) have more than one parent, first {some}. A taxonomy is a "
+            f"{len(unsettled)} node(s) have more than one parent, first {some}. A taxonomy is a "
             "tree: choose one with choose_parent='first', with a mapping such as "
-            f"{{{shown(names[next(iter(open_ones))])}: "
-            f"{shown(names[next(iter(open_ones.values()))[0]])}}}, or with a function of a node "
-            "and its parents; or list paths, in which a name may stand in several places."
+            f"{{{shown(name)}: {shown(parents[0])}}}, or with a function of a node and its "
+            "parents; or list paths, in which a name may stand in several places."
         )
     return chosen
 
@@ -158,10 +166,7 @@ def read_parents(parents: Any, choose_parent: ChooseParent = None) -> NodeList:
         for parent in (given if isinstance(given, (list, tuple, set)) else (given,))
         if not is_blank(parent)
     ]
-    names, positions = read_edges(pairs, choose_parent)
-    known = set(names)
-    lonely = [child for child in parents if child not in known]
-    return names + lonely, _with_roots(positions, len(lonely))
+    return read_edges(pairs, choose_parent, parents)
 
 
 def read_networkx(graph: Any, name: str | None, choose_parent: ChooseParent) -> NodeList:
@@ -172,10 +177,7 @@ def read_networkx(graph: Any, name: str | None, choose_parent: ChooseParent) -> 
             f"{type(graph).__name__}. For an undirected tree, first apply "
             "networkx.bfs_tree(graph, root)."
         )
-    nodes, positions = read_edges(graph.edges(), choose_parent)
-    known = set(nodes)
-    lonely = [node for node in graph.nodes if node not in known]
-    nodes, positions = nodes + lonely, _with_roots(positions, len(lonely))
+    nodes, positions = read_edges(graph.edges(), choose_parent, graph.nodes)
     if name is None:
         return nodes, positions
     missing = [node for node in nodes if name not in graph.nodes[node]]
@@ -188,24 +190,14 @@ def read_networkx(graph: Any, name: str | None, choose_parent: ChooseParent) -> 
     return [graph.nodes[node][name] for node in nodes], positions
 
 
-def _with_roots(positions: IntArray, n_roots: int) -> IntArray:
-    return np.append(positions, np.full(n_roots, -1, dtype=np.int64))
-
-
 def write_networkx(networkx: Any, tree: Any) -> Any:
     """Return a networkx.DiGraph whose nodes are paths, with names and levels as attributes."""
     graph = networkx.DiGraph(level_names=tree.level_names, separator=tree.separator)
-    paths: list[tuple[Name, ...]] = [()]
-    for name, parent in zip(tree.names[1:].tolist(), tree.parents[1:].tolist(), strict=True):
-        paths.append((*paths[parent], name))
+    paths = [tree._index.path(node) for node in range(tree.n_nodes)]
     for path, name, depth in zip(paths, tree.names.tolist(), tree.depths.tolist(), strict=True):
         level = tree.level_names[depth - 1] if tree.level_names and depth else depth
         graph.add_node(path, name=name, level=level)
-    graph.add_edges_from(
-        (paths[parent], path)
-        for path, parent in zip(paths, tree.parents.tolist(), strict=True)
-        if parent >= 0
-    )
+    graph.add_edges_from((path[:-1], path) for path in paths[1:])
     return graph
 
 
@@ -220,19 +212,15 @@ def read_obo(
         labels, pairs = _terms_of_obonet(source, relation)
     elif isinstance(source, Mapping):
         labels, pairs = _terms_of_obograph(source, relation)
+    elif os.fspath(source).lower().removesuffix(".gz").endswith(".json"):
+        labels, pairs = _terms_of_obograph(load_json(source), relation)
     else:
-        endings = os.fspath(source).lower().removesuffix(".gz")
-        if endings.endswith(".json"):
-            labels, pairs = _terms_of_obograph(load_json(source), relation)
-        else:
-            labels, pairs = _terms_of_file(source, relation)
+        labels, pairs = _terms_of_file(source, relation)
     pairs = [pair for pair in pairs if pair[0] in labels and pair[1] in labels]
     if under is not None:
         labels, pairs = _below(labels, pairs, under)
-    ids, parents = read_edges(pairs, choose_parent)
-    known = set(ids)
-    lonely = [term for term in labels if term not in known]
-    return [labels[term] for term in ids + lonely], _with_roots(parents, len(lonely))
+    ids, parents = read_edges(pairs, choose_parent, labels)
+    return [labels[term] for term in ids], parents
 
 
 Terms = tuple[dict[str, str], list[tuple[str, str]]]
@@ -242,32 +230,21 @@ def _terms_of_file(path: Any, relation: str) -> Terms:
     """Return the name of each term that is not obsolete, and the pairs (parent, child)."""
     labels: dict[str, str] = {}
     pairs: list[tuple[str, str]] = []
-    term: dict[str, list[str]] = {}
-
-    def finish() -> None:
-        if "id" in term and term.get("is_obsolete") != ["true"]:
-            own = term["id"][0]
-            labels[own] = term.get("name", [own])[0]
-            above = term.get("is_a", []) if relation == "is_a" else []
-            above = above + [
-                text.split()[1]
-                for text in term.get("relationship", [])
-                if text.split()[:1] == [relation] and len(text.split()) > 1
-            ]
-            pairs.extend((parent, own) for parent in above)
-
-    is_term = False
-    for line in read_text(path).splitlines():
-        text = line.strip()
-        if text.startswith("["):
-            finish()
-            term, is_term = {}, text == "[Term]"
-        elif is_term and ":" in text:
-            key, _, value = text.partition(":")
+    for stanza in re.split(r"^\s*\[", read_text(path), flags=re.MULTILINE)[1:]:
+        kind, *lines = stanza.splitlines()
+        term: dict[str, list[str]] = defaultdict(list)
+        for line in lines if kind.strip() == "Term]" else ():
+            key, _, value = line.strip().partition(":")
             # After the exclamation mark a remark, after the bracket qualifiers.
-            value = value.strip() if key == "name" else value.split("!")[0].split("{")[0]
-            term.setdefault(key.strip(), []).append(value.strip())
-    finish()
+            term[key].append((value if key == "name" else re.split("[!{]", value)[0]).strip())
+        if not term["id"] or term["is_obsolete"] == ["true"]:
+            continue
+        own = term["id"][0]
+        labels[own] = (term["name"] or [own])[0]
+        links = [["is_a", parent] for parent in term["is_a"]] + [
+            text.split() for text in term["relationship"]
+        ]
+        pairs += [(link[1], own) for link in links if link[:1] == [relation] and len(link) > 1]
     if not labels:
         raise ValueError(
             f"{os.fspath(path)} has no [Term] that is not obsolete. Give an OBO file, or OBO "
@@ -316,16 +293,15 @@ def _below(labels: dict[str, str], pairs: list[tuple[str, str]], under: str) -> 
             f"under={under!r} must be the id or the name of one term, and fits {len(named)}. "
             f"Use an id, such as {next(iter(labels), 'GO:0008150')!r}."
         )
-    children: dict[str, list[str]] = {}
+    children: dict[str, list[str]] = defaultdict(list)
     for above, below in pairs:
-        children.setdefault(above, []).append(below)
-    kept, waiting = {named[0]: None}, list(named)
+        children[above].append(below)
+    kept, waiting = set(named), named
     while waiting:
-        for child in children.get(waiting.pop(), ()):
-            if child not in kept:
-                kept[child] = None
-                waiting.append(child)
+        new = [child for child in children[waiting.pop()] if child not in kept]
+        kept.update(new)
+        waiting += new
     return (
         {term: label for term, label in labels.items() if term in kept},
-        [pair for pair in pairs if pair[0] in kept and pair[1] in kept],
+        [pair for pair in pairs if kept.issuperset(pair)],
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import repeat
@@ -56,33 +55,22 @@ class LabelIndex:
         plain = self._plain_names
         if len(plain) == self.tree.n_nodes:
             return names
-        by_path = self._number_leaves_need_paths
-        above: dict[int, str] = {}  # joined paths of parents, which many nodes share
+        # Leaves are sorted together, so if one number needs a path, a string, then all do.
+        leaves = self.names[self.tree.leaf_nodes].tolist()
+        by_path = not isinstance(leaves[0], str) and any(name not in plain for name in leaves)
         return [
             name
             if name in plain and not (by_path and self.tree.n_children[node] == 0)
-            else self._long_label(node, above)
+            else self._long_label(node)
             for name, node in zip(names, nodes.tolist(), strict=True)
         ]
 
-    @cached_property
-    def _number_leaves_need_paths(self) -> bool:
-        """Leaves are sorted together, so if one number needs a path, a string, then all do."""
-        leaves = self.names[self.tree.leaf_nodes].tolist()
-        return not isinstance(leaves[0], str) and any(
-            name not in self._plain_names for name in leaves
-        )
-
-    def _long_label(self, node: int, above: dict[int, str]) -> str:
+    def _long_label(self, node: int) -> str:
         """Join the node's path; one name, or none for the root, is led by the separator."""
-        mark, parent = self.separator, int(self.tree.parents[node])
-        if parent < 0:
-            joined = mark
-        else:
-            if parent not in above:
-                above[parent] = mark.join(map(str, self.path(parent)))
-            joined = f"{above[parent]}{mark}{self.names[node]}"
-        if not self.names_that_read_as_paths:
+        mark, joined = self.separator, self._joined[node]
+        if self.tree.parents[node] <= 0:
+            joined = mark + joined
+        if not self.names_like_paths:
             return joined
         # A leading separator rules out that the text is the bare name of another node.
         for label in (joined, mark + joined):
@@ -91,8 +79,8 @@ class LabelIndex:
             if meant and self._mean_the_same([node, *meant]):
                 return label
         raise ValueError(
-            f"{shown(joined)} is the joined path of more than one node, because names hold the "
-            f"separator {mark!r}. Build the taxonomy with another separator."
+            f"{shown(joined)} is the joined path of more than one node, because names "
+            f"hold the separator {mark!r}. Build the taxonomy with another separator."
         )
 
     # From a label ----------------------------------------------------------------------------
@@ -109,62 +97,19 @@ class LabelIndex:
                 "Each label must be a name, a joined path or a tuple of names, got "
                 f"{shown(next(label for label in sequence if not _is_hashable(label)))}."
             ) from None
-        missing = np.flatnonzero(found < 0)
-        if missing.size:
-            found[missing] = self._resolve_paths([sequence[place] for place in missing.tolist()])
-        return found
-
-    def _resolve_paths(self, labels: list[Any]) -> list[int]:
-        """Resolve what the table of plain names does not answer."""
-        # Labels share their prefixes, so each prefix is looked up once.
-        prefixes: dict[Any, int] = {(): 0, "": 0}
-        known: dict[Any, int] = {}
-        found = []
-        for label in labels:
-            parent, last = None, None
-            if self._has_one_reading(label):
-                above, last = self._split(label)
-                parent = prefixes.get(above)
-                if parent is None:
-                    parent = self._resolve_prefix(above, prefixes)
-            node = -1 if parent is None else self._child(parent, last)
-            if node < 0:
-                if label not in known:
-                    known[label] = self._resolve_one(label)
-                node = known[label]
-            found.append(node)
+        missing = np.flatnonzero(found < 0).tolist()
+        known = {
+            label: self._resolve_one(label)
+            for label in dict.fromkeys(sequence[place] for place in missing)
+        }
         unknown = [label for label, node in known.items() if node < 0]
         if unknown:
             self._raise_unknown(unknown)
+        found[missing] = [known[sequence[place]] for place in missing]
         return found
 
-    def _has_one_reading(self, label: Any) -> bool:
-        """Tell whether a label can only be a path, and is cut in one way."""
-        if isinstance(label, str):
-            mark = self.separator
-            is_path = mark in label and not label.startswith(mark)
-            return is_path and not self.names_that_read_as_paths
-        return isinstance(label, tuple) and label != ()
-
-    def _split(self, path: Any) -> tuple[Any, Any]:
-        if isinstance(path, str):
-            above, _, last = path.rpartition(self.separator)
-            return above, last
-        return path[:-1], path[-1]
-
-    def _resolve_prefix(self, path: Any, prefixes: dict[Any, int]) -> int:
-        steps = []
-        while path not in prefixes:
-            above, last = self._split(path)
-            steps.append((path, last))
-            path = above
-        node = prefixes[path]
-        for step, last in reversed(steps):
-            node = prefixes[step] = self._child(node, last)
-        return node
-
     def _resolve_one(self, label: Any) -> int:
-        """Resolve one label of any kind; -1 for an unknown one."""
+        """Resolve a label that is no plain name; -1 for an unknown one."""
         if isinstance(label, tuple):
             return self._at_path(label)
         if is_blank(label):
@@ -173,16 +118,14 @@ class LabelIndex:
                 "sample without a label, or drop the sample."
             )
         candidates = self._candidates(label)
-        if not candidates:
-            return -1
-        if not self._mean_the_same(candidates):
+        if candidates and not self._mean_the_same(candidates):
             paths = shown([self.path(node) for node in candidates[:5]])
             raise ValueError(
                 f"The label {shown(label)} is ambiguous: it names {len(candidates)} nodes, first "
                 f"{paths}. Give the path instead, as a tuple or joined by {self.separator!r}; "
                 "start with the separator where the path is a single name."
             )
-        return max(candidates)
+        return max(candidates, default=-1)
 
     def _candidates(self, label: Any) -> list[int]:
         """Return every node that a label could mean."""
@@ -203,36 +146,35 @@ class LabelIndex:
         # Nodes of one chain have the same leaves, hence the same decisions.
         return len({int(self.tree.last_of_chain[node]) for node in nodes}) == 1
 
-    # Walking down ------------------------------------------------------------------------------
-
-    def _child(self, node: int, name: Any) -> int:
-        """Return the child of a node with some name, -1 if there is none."""
-        if node < 0:  # an unknown prefix; the root's own parent is -1, too
-            return -1
-        child = self._last_named.get(name, 0)
-        if child and self._parents[child] == node:
-            return child
-        child = self._other_children.get((node, name), -1)
-        return self._number_children.get((node, name), -1) if child < 0 else child
+    def _at_joined_path(self, label: str) -> list[int]:
+        """Return the nodes whose joined path a text is, with or without a leading separator."""
+        if self.separator not in label:
+            return []  # a bare name
+        nodes = self._by_joined_path.get(label, [])
+        if label.startswith(self.separator):
+            nodes = nodes + self._by_joined_path.get(label.removeprefix(self.separator), [])
+        return nodes
 
     def _at_path(self, path: Iterable[Any]) -> int:
         """Return the node at a path; a blank name is a rank that the path leaves out."""
         node, n_blank = 0, 0
         for name in path:
-            if is_blank(name):
-                n_blank += 1
-                continue
-            node = self._across_gap(node, n_blank, name) if n_blank else self._child(node, name)
-            n_blank = 0
-            if node < 0:
-                break
+            child = self._children.get((node, name), -1)
+            if n_blank or child < 0:
+                if is_blank(name):
+                    n_blank += 1
+                    continue
+                if not n_blank:
+                    return -1
+                child = self._across_gap(node, n_blank, name)
+            node, n_blank = child, 0
         return node
 
     def _across_gap(self, top: int, n_blank: int, name: Any) -> int:
         """Return the node of some name that many ranks further down, -1 if there is none."""
         node = top
         for _ in range(n_blank + 1):  # where it stands for itself in the ranks that it lacks
-            node = self._child(node, name)
+            node = self._children.get((node, name), -1)
         if node >= 0:
             return node
         tree, depth = self.tree, int(self.tree.depths[top]) + n_blank + 1
@@ -247,65 +189,45 @@ class LabelIndex:
             )
         return found[0] if found else -1
 
-    def _at_joined_path(self, label: str) -> list[int]:
-        """Return the nodes that a text means if it is read as a path."""
-        mark = self.separator
-        if label == mark:
-            return [0, *self._at_text(label)]
-        if label.startswith(mark):
-            return self._at_text(label) + self._at_text(label[len(mark) :])
-        # Without a separator the text is a bare name.
-        return self._at_text(label) if mark in label else []
-
-    def _at_text(self, text: str) -> list[int]:
-        """Return the nodes whose joined path is the text; several if names hold the separator."""
-        cuts = [match.start() for match in self._cut.finditer(text)]
-        starts = [0, *(cut + len(self.separator) for cut in cuts)]
-        most = self._most_cuts_in_a_name
-        reached: list[list[int]] = [[0]]
-        for place, stop in enumerate([*cuts, len(text)]):
-            nodes = [
-                child
-                for first in range(max(0, place - most), place + 1)
-                if starts[first] < stop
-                for parent in reached[first]
-                if (child := self._child(parent, text[starts[first] : stop])) >= 0
-            ]
-            reached.append(nodes)
-            if not any(reached[-most - 1 :]):
-                return []
-        return reached[-1]
-
-    @cached_property
-    def _cut(self) -> re.Pattern[str]:
-        # Looking ahead also finds occurrences that overlap, as of "--" in "---".
-        return re.compile(f"(?={re.escape(self.separator)})")
-
-    @cached_property
-    def names_that_read_as_paths(self) -> dict[str, int]:
-        """Names that hold the separator, or make one more with those around them: how many."""
-        mark = self.separator
-        texts = list(map(str, self.names.tolist()))
-        # One search of all names together is the fast way to the usual answer, none.
-        if len(mark) == 1 and mark not in "\n".join(texts):
-            return {}
-        counts = {text: len(self._cut.findall(f"{mark}{text}{mark}")) - 2 for text in texts}
-        return {text: count for text, count in counts.items() if count > 0}
-
-    @cached_property
-    def _most_cuts_in_a_name(self) -> int:
-        return max(self.names_that_read_as_paths.values(), default=0)
-
     # Tables, made when first needed ------------------------------------------------------------
 
     @cached_property
-    def _parents(self) -> list[int]:
-        return self.tree.parents.tolist()
+    def names_like_paths(self) -> list[str]:
+        """Names that hold the separator, or make one more with those around them."""
+        mark = self.separator
+        texts = list(map(str, self.names.tolist()))
+        # Usually there are none, which one search of all names together tells soonest.
+        if len(mark) == 1 and mark not in "\n".join(texts):
+            return []
+        return [text for text in texts if mark in f"{mark}{text}{mark}"[1:-1]]
 
-    @property
-    def has_distinct_names(self) -> bool:
-        """Whether no two nodes have names that are written the same."""
-        return len(self._last_named) == len(self.names) and not self._numbers
+    @cached_property
+    def _joined(self) -> list[str]:
+        """The joined path of each node."""
+        texts = [""]
+        for name, parent in zip(
+            self.names[1:].tolist(), self.tree.parents[1:].tolist(), strict=True
+        ):
+            texts.append(f"{texts[parent]}{self.separator}{name}" if parent else str(name))
+        return texts
+
+    @cached_property
+    def _by_joined_path(self) -> dict[str, list[int]]:
+        """Each joined path and its nodes; several if names hold the separator."""
+        nodes: dict[str, list[int]] = {}
+        for node, text in enumerate(self._joined):
+            nodes.setdefault(text, []).append(node)
+        return nodes
+
+    @cached_property
+    def _children(self) -> dict[tuple[int, Any], int]:
+        """Each child by its parent and its name; a number is also known by its spelling."""
+        edges = list(zip(self.tree.parents.tolist(), self.names.tolist(), strict=True))[1:]
+        children = {edge: node for node, edge in enumerate(edges, start=1)}
+        for node, (parent, name) in enumerate(edges, start=1):
+            if not isinstance(name, str):
+                children[parent, str(name)] = node
+        return children
 
     @cached_property
     def _last_named(self) -> dict[Any, int]:
@@ -325,7 +247,7 @@ class LabelIndex:
             for node, name in enumerate(names):
                 if name in ambiguous:
                     ambiguous[name].append(node)
-        for name in self.names_that_read_as_paths:
+        for name in self.names_like_paths:
             if name in last and not self._mean_the_same([last[name], *self._at_joined_path(name)]):
                 ambiguous.setdefault(name, [last[name]])
         return ambiguous
@@ -339,33 +261,9 @@ class LabelIndex:
         return {name: node for name, node in self._last_named.items() if name not in ambiguous}
 
     @cached_property
-    def _other_children(self) -> dict[tuple[int, Any], int]:
-        """Child by parent and name, where another node further down has the same name."""
-        names, last = self.names.tolist(), self._last_named
-        if len(last) == len(names):
-            return {}
-        return {
-            (self._parents[node], name): node
-            for node, name in enumerate(names)
-            if last[name] != node
-        }
-
-    @cached_property
     def _numbers(self) -> dict[str, Name]:
-        names = self.names.tolist()
-        if set(map(type, names)) == {str}:
-            return {}
-        return {str(name): name for name in names if not isinstance(name, str)}
-
-    @cached_property
-    def _number_children(self) -> dict[tuple[int, Any], int]:
-        if not self._numbers:
-            return {}
-        return {
-            (self._parents[node], str(name)): node
-            for node, name in enumerate(self.names.tolist())
-            if not isinstance(name, str)
-        }
+        """Each number among the names by its spelling."""
+        return {str(name): name for name in self.names.tolist() if not isinstance(name, str)}
 
     # Errors ----------------------------------------------------------------------------------
 

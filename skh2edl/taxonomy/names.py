@@ -172,6 +172,8 @@ def find_level(level: Any, level_names: tuple[str, ...] | None, n_levels: int) -
 
 def check_siblings(names: npt.NDArray[np.object_], parents: npt.NDArray[np.int64]) -> None:
     """Refuse two children of one node whose paths would be written the same."""
+    if len(set(map(str, names.tolist()))) == names.size:
+        return
     seen = set()
     for name, parent in zip(names.tolist(), parents.tolist(), strict=True):
         if (parent, str(name)) in seen:

@@ -1,4 +1,4 @@
-"""Trees as Newick text, and the trees of nltk and Bio.Phylo.
+"""Trees as Newick text, and the trees of Bio.Phylo.
 
 These formats rarely name inner nodes, and a label needs something to say: an inner node without a
 name is called after its first and last leaf.
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .formats import walk_down
 from .names import Name, clean_name, shown
 from .tables import read_text
 from .tree import IntArray, NodeList, Tree, check_depth
@@ -148,27 +149,6 @@ def _quoted(name: str) -> str:
     return "'" + name.replace("'", "''") + "'"
 
 
-def read_nltk(tree: Any) -> NodeList:
-    """Collect an nltk.Tree: a list with a label, whose items are such trees or leaves."""
-    if not callable(getattr(tree, "label", None)) or not isinstance(tree, list):
-        raise TypeError(
-            f"Give an nltk.Tree, got {type(tree).__name__}. nltk.Tree.fromstring makes one of text "
-            "such as '(cat lynx puma)'."
-        )
-    names: list[Any] = []
-    parents: list[int] = []
-    waiting: list[tuple[int, int, Any]] = [(-1, 0, tree)]
-    while waiting:
-        parent, depth, item = waiting.pop()
-        check_depth(depth)
-        is_tree = isinstance(item, list)
-        parents.append(parent)
-        names.append(item.label() if is_tree else item)
-        node = len(names) - 1
-        waiting += [(node, depth + 1, child) for child in reversed(item if is_tree else ())]
-    return names, np.asarray(parents, dtype=np.int64)
-
-
 def read_phylo(tree: Any, root_name: Name) -> NodeList:
     """Collect a Bio.Phylo tree or clade; clades without a name are called after their leaves."""
     root = getattr(tree, "root", tree)
@@ -177,14 +157,5 @@ def read_phylo(tree: Any, root_name: Name) -> NodeList:
             f"Give a tree of Bio.Phylo, got {type(tree).__name__}. Bio.Phylo.read makes one of a "
             "Newick, NEXUS or phyloXML file."
         )
-    names: list[Name | None] = []
-    parents: list[int] = []
-    waiting: list[tuple[int, int, Any]] = [(-1, 0, root)]
-    while waiting:
-        parent, depth, clade = waiting.pop()
-        check_depth(depth)
-        parents.append(parent)
-        names.append(clade.name or None)
-        node = len(names) - 1
-        waiting += [(node, depth + 1, child) for child in reversed(clade.clades)]
-    return _name_clades(names, np.asarray(parents, dtype=np.int64), root_name)
+    nodes = walk_down(root, lambda clade: (clade.name or None, clade.clades))
+    return _name_clades(*nodes, root_name)

@@ -8,7 +8,8 @@ import io
 import os
 import warnings
 import zlib
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,59 +38,70 @@ def read_text(path: str | os.PathLike[str]) -> str:
             ) from None
 
 
-def is_tab_separated(path: Path) -> bool:
-    """Tell by its name whether a table has tabs between its cells."""
-    endings = [ending.lower() for ending in path.suffixes if ending.lower() != ".gz"]
-    return bool(endings) and endings[-1] in (".tsv", ".tab")
-
-
-def read_cells(file: Iterable[str], path: Path, tabs: bool) -> Iterator[tuple[int, list[str]]]:
+def read_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the line number and the cells of each line; an error names the file and the line."""
-    # In tab-separated files, as GBIF writes them, a quote is a character like any other.
-    reader = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(file)
-    kind = "tab-separated text" if tabs else "CSV"
+    number, kind = 0, "CSV"
     try:
-        for line in reader:
-            yield reader.line_num, [cell.strip() for cell in line]
+        with open_text(path) as file:
+            start = file.readline()
+            options: dict[str, Any] = {}
+            if "\t" in start or path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab")):
+                # In such files, as GBIF writes them, a quote is a character like any other.
+                options, kind = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}, "tab-separated text"
+            reader = csv.reader(chain([start], file), **options)
+            for line in reader:
+                number = reader.line_num
+                yield number, [cell.strip() for cell in line]
     except (csv.Error, UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(
-            f"{path} cannot be read as {kind} in UTF-8 after line {reader.line_num}: {error}. "
+            f"{path} cannot be read as {kind} in UTF-8 after line {number}: {error}. "
             f"Save it again as UTF-8 {kind}."
         ) from None
 
 
-def read_table_rows(table: Any, columns: Sequence[Hashable] | None) -> tuple[list[Row], list[str]]:
-    """Return the ranks of each row that has any, and the names of the levels they reach."""
+def read_columns(
+    table: Any, choose: Callable[[list[Hashable], str], list[Hashable]]
+) -> dict[Hashable, list[Any]]:
+    """Return some columns of a file or a DataFrame.
+
+    Parameters
+    ----------
+    table : path or DataFrame
+        The table; lines without any value are passed over.
+    choose : callable
+        Takes the names of all columns and the name of the table; returns those to read.
+    """
     if hasattr(table, "itertuples"):
-        chosen = _check_columns(columns, list(table.columns), "The table")
-        cells = table[chosen].itertuples(index=False, name=None)
-    elif isinstance(table, (str, os.PathLike)):
-        cells, chosen = _read_file(Path(table).expanduser(), columns)
-    else:
+        return {name: table[name].tolist() for name in choose(list(table.columns), "The table")}
+    if not isinstance(table, (str, os.PathLike)):
         raise TypeError(
             "table must be the path of a CSV file or a pandas DataFrame, got "
             f"{type(table).__name__}."
         )
-    rows = [row for row in map(trim_row, cells) if row]
-    return rows, [str(column) for column in chosen[: max(map(len, rows), default=0)]]
+    path = Path(table).expanduser()
+    lines = read_cells(path)
+    header: list[Hashable] = list(next(lines, (0, []))[1])
+    chosen = choose(header, str(path))
+    places = [header.index(name) for name in chosen]
+    columns: dict[Hashable, list[Any]] = {name: [] for name in chosen}
+    for number, line in lines:
+        if not any(line):
+            continue
+        if len(line) <= max(places, default=0):
+            raise ValueError(
+                f"{path}, line {number}, has {len(line)} cells, but the columns {shown(chosen)} "
+                f"need {max(places) + 1}. Complete the line; a blank cell means a missing rank."
+            )
+        for name, place in zip(chosen, places, strict=True):
+            columns[name].append(line[place])
+    return columns
 
 
-def _read_file(path: Path, columns: Sequence[Hashable] | None) -> tuple[Any, list[Hashable]]:
-    rows = []
-    with open_text(path) as file:
-        lines = read_cells(file, path, is_tab_separated(path))
-        header: list[Hashable] = list(next(lines, (0, []))[1])
-        chosen = _check_columns(columns, header, str(path))
-        wanted = [header.index(column) for column in chosen]
-        for number, line in lines:
-            if len(line) <= max(wanted) and any(line):
-                raise ValueError(
-                    f"{path}, line {number}, has {len(line)} cells, but the rank "
-                    f"columns {shown(chosen)} need {max(wanted) + 1}. Complete the line; a "
-                    "blank cell means a missing rank."
-                )
-            rows.append([line[place] for place in wanted] if any(line) else [])
-    return rows, chosen
+def read_table_rows(table: Any, columns: Sequence[Hashable] | None) -> tuple[list[Row], list[str]]:
+    """Return the ranks of each row that has any, and the names of the levels they reach."""
+    chosen = read_columns(table, lambda names, source: _check_columns(columns, names, source))
+    rows = [row for row in map(trim_row, zip(*chosen.values(), strict=True)) if row]
+    return rows, [str(name) for name in chosen][: max(map(len, rows), default=0)]
 
 
 def _check_columns(
@@ -138,24 +150,12 @@ def close_gaps(rows: list[Row], bridge: bool | None) -> list[Row]:
     """
     if bridge is False or not any(None in row for row in rows):
         return rows
-    wanted = {
-        (place, row[place])
-        for row in rows
-        for place in range(1, len(row))
-        if row[place - 1] is None and row[place] is not None
-    }
     complete: dict[tuple[int, Any], set[tuple[Any, ...]]] = {}
     for row in rows:
-        end = row.index(None) if None in row else len(row)
-        for place in range(1, end):
-            if (place, row[place]) in wanted:
-                complete.setdefault((place, row[place]), set()).add(tuple(row[:place]))
-    closed, changed = [], []
-    for row in rows:
-        filled = _bridged(row, complete) if None in row else row
-        if filled != row:
-            changed.append((row, filled))
-        closed.append(filled)
+        for place in range(1, row.index(None) if None in row else len(row)):
+            complete.setdefault((place, row[place]), set()).add(tuple(row[:place]))
+    closed = [_bridged(row, complete) if None in row else row for row in rows]
+    changed = [(row, filled) for row, filled in zip(rows, closed, strict=True) if filled != row]
     if bridge or not changed:
         return closed
     names = list(dict.fromkeys(str(row[-1]) for row, _ in changed))

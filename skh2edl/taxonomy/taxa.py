@@ -9,9 +9,8 @@ from __future__ import annotations
 import io
 import os
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import chain
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +19,18 @@ import numpy as np
 from .formats import load_json, read_paths
 from .graphs import join_forest, read_edges
 from .names import Name, is_blank, shown, trim_row
-from .tables import open_text, read_cells
+from .tables import read_columns
 from .tree import IntArray, NodeList, breadth_first_order, raise_cycle
 
 MAIN_RANKS = (
-    "domain",
-    "superkingdom",
-    "kingdom",
-    "phylum",
-    "class",
-    "order",
-    "family",
-    "genus",
-    "species",
-)
+    "domain", "superkingdom", "kingdom", "phylum", "class", "order", "family", "genus", "species",
+)  # fmt: skip
 _CURRENT = {"", "accepted", "valid", "provisionally accepted", "doubtful"}
-_TAXON_COLUMNS = (
-    "taxonID",
-    "parentNameUsageID",
-    "acceptedNameUsageID",
-    "taxonomicStatus",
-    "taxonRank",
-    "canonicalName",
-    "scientificName",
-    "genericName",
-    "specificEpithet",
-)
+# Terms of a checklist, in the order in which its reader takes them.
+_TAXON_TERMS = (
+    "taxonID", "parentNameUsageID", "acceptedNameUsageID", "taxonomicStatus", "taxonRank",
+    "canonicalName", "scientificName",
+)  # fmt: skip
 
 # Names, parents and the names of the levels.
 RankedNodes = tuple[list[Any], IntArray, list[str]]
@@ -171,7 +156,9 @@ def read_darwin_core(
     bridge_gaps: bool | None,
 ) -> RankedNodes:
     """Read a checklist with ids of parents, or a table with a column for each rank."""
-    table = _read_terms(source, [*_TAXON_COLUMNS, *MAIN_RANKS, *(ranks or ())])
+    table = _read_terms(
+        source, [*_TAXON_TERMS, "genericName", "specificEpithet", *MAIN_RANKS, *(ranks or ())]
+    )
     has_parents = "taxonID" in table and any(table.get("parentNameUsageID", ()))
     if has_parents:
         return _read_checklist(table, ranks, under, root_name)
@@ -189,28 +176,16 @@ def _read_checklist(
     under: str | None,
     root_name: Name | None,
 ) -> RankedNodes:
-    n_rows = len(table["taxonID"])
-    blank = [""] * n_rows
-    columns = zip(
-        table["taxonID"],
-        table["parentNameUsageID"],
-        table.get("acceptedNameUsageID", blank),
-        table.get("taxonomicStatus", blank),
-        table.get("taxonRank", blank),
-        table.get("canonicalName", blank),
-        table.get("scientificName", blank),
-        strict=True,
-    )
+    blank = [""] * len(table["taxonID"])
+    columns = (table.get(term, blank) for term in _TAXON_TERMS)
     # A synonym is another name of a taxon that is listed itself.
     current = [
         (own, parent, rank.lower(), canonical or scientific or own)
-        for own, parent, accepted, status, rank, canonical, scientific in columns
+        for own, parent, accepted, status, rank, canonical, scientific in zip(*columns, strict=True)
         if status.lower() in _CURRENT and accepted in ("", own)
     ]
-    ids = [taxon[0] for taxon in current]
-    parents = _positions(ids, (taxon[1] for taxon in current))
-    names = [taxon[3] for taxon in current]
-    return ranked_nodes(ids, parents, names, [t[2] for t in current], ranks, under, root_name)
+    ids, above, kinds, names = zip(*current, strict=True) if current else [()] * 4
+    return ranked_nodes(ids, _positions(ids, above), names, kinds, ranks, under, root_name)
 
 
 def _read_rank_columns(
@@ -254,36 +229,18 @@ def _species(table: dict[str, list[str]]) -> list[str]:
 
 def _read_terms(source: Any, wanted: Sequence[str]) -> dict[str, list[str]]:
     """Return the wanted columns that a table has, as text."""
-    if hasattr(source, "itertuples"):
-        known = {str(column).split(":")[-1]: column for column in source.columns}
-        return {
-            term: ["" if is_blank(cell) else str(cell).strip() for cell in source[known[term]]]
-            for term in dict.fromkeys(wanted)
-            if term in known
-        }
-    if not isinstance(source, (str, os.PathLike)):
-        raise TypeError(
-            f"Give the path of a table or a pandas DataFrame, got {type(source).__name__}."
-        )
-    path = Path(source).expanduser()
-    with open_text(path) as file:
-        start = file.readline()
-        has_tabs = "\t" in start
-        lines = read_cells(chain([start] if start else [], file), path, has_tabs)
-        header = [cell.split(":")[-1] for cell in next(lines, (0, []))[1]]
-        places = {term: header.index(term) for term in wanted if term in header}
-        columns: dict[str, list[str]] = {term: [] for term in places}
-        for number, line in lines:
-            if not any(line):
-                continue
-            if len(line) < len(header):
-                raise ValueError(
-                    f"{path}, line {number}, has {len(line)} cells, and the header {len(header)}. "
-                    "The file may be half-downloaded: fetch it again."
-                )
-            for term, place in places.items():
-                columns[term].append(line[place])
-    return columns
+    terms: dict[Hashable, str] = {}
+
+    def choose(names: list[Hashable], source: str) -> list[Hashable]:
+        known = {str(name).split(":")[-1]: name for name in names}
+        terms.update({known[term]: term for term in wanted if term in known})
+        return list(terms)
+
+    columns = read_columns(source, choose)
+    return {
+        terms[name]: ["" if is_blank(cell) else str(cell).strip() for cell in cells]
+        for name, cells in columns.items()
+    }
 
 
 # NCBI --------------------------------------------------------------------------------------------
@@ -296,17 +253,9 @@ def read_ncbi(
     root_name: Name | None,
 ) -> RankedNodes:
     """Read nodes.dmp and names.dmp, in a folder or in the archive taxdump.tar.gz."""
-    ids, above, kinds = [], [], []
-    with _dump(source) as dump:
-        for fields in dump("nodes.dmp"):
-            ids.append(fields[0])
-            above.append(fields[1])
-            kinds.append(fields[2])
-    names = {}
-    with _dump(source) as dump:
-        for fields in dump("names.dmp"):
-            if fields[3] == "scientific name":
-                names[fields[0]] = fields[1]
+    ids, above, kinds = zip(*(line[:3] for line in _read_dump(source, "nodes.dmp")), strict=True)
+    lines = _read_dump(source, "names.dmp")
+    names = {line[0]: line[1] for line in lines if line[3] == "scientific name"}
     unnamed = [own for own in ids if own not in names]
     if unnamed:
         raise ValueError(
@@ -317,46 +266,29 @@ def read_ncbi(
     return ranked_nodes(ids, _positions(ids, above), listed, kinds, ranks, under, root_name)
 
 
-@contextmanager
-def _dump(source: str | os.PathLike[str]) -> Iterator[Any]:
-    """Give a function that yields the fields of each line of a file of the dump."""
+def _read_dump(source: str | os.PathLike[str], name: str) -> Iterator[list[str]]:
+    """Yield the fields of each line of a file of the dump."""
     path = Path(source).expanduser()
-    if path.is_dir():
-
-        def from_folder(name: str) -> Iterator[list[str]]:
-            if not (path / name).is_file():
-                raise FileNotFoundError(
-                    f"There is no {name} in {path}. Give the folder of an unpacked taxdump, or "
-                    "taxdump.tar.gz."
+    with ExitStack() as stack:
+        try:
+            if path.is_dir():
+                file: Any = stack.enter_context((path / name).open("rb"))
+            else:
+                file = stack.enter_context(tarfile.open(path)).extractfile(name)
+        except (FileNotFoundError, KeyError):
+            raise FileNotFoundError(
+                f"There is no {name} in {path}. Give the folder of an unpacked taxdump, or "
+                "taxdump.tar.gz."
+            ) from None
+        lines = stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))
+        for number, line in enumerate(lines, start=1):
+            fields = line.rstrip("\r\n").removesuffix("\t|").split("\t|\t", maxsplit=4)
+            if len(fields) < 3 + (name == "names.dmp"):
+                raise ValueError(
+                    f"{name}, line {number}: expected fields between '\\t|\\t', got {shown(line)}. "
+                    "The file may be half-downloaded: fetch it again."
                 )
-            with (path / name).open(encoding="utf-8") as file:
-                yield from _fields(file, name)
-
-        yield from_folder
-        return
-    with tarfile.open(path) as archive:
-
-        def from_archive(name: str) -> Iterator[list[str]]:
-            try:
-                member = archive.extractfile(name)
-            except KeyError:
-                member = None
-            if member is None:
-                raise FileNotFoundError(f"{path} holds no {name}. Give NCBI's taxdump.tar.gz.")
-            yield from _fields(io.TextIOWrapper(member, encoding="utf-8"), name)
-
-        yield from_archive
-
-
-def _fields(lines: Iterable[str], name: str) -> Iterator[list[str]]:
-    for number, line in enumerate(lines, start=1):
-        fields = line.rstrip("\r\n").removesuffix("\t|").split("\t|\t", maxsplit=4)
-        if len(fields) < 3 + (name == "names.dmp"):
-            raise ValueError(
-                f"{name}, line {number}: expected fields between '\\t|\\t', got {shown(line)}. The "
-                "file may be half-downloaded: fetch it again."
-            )
-        yield fields
+            yield fields
 
 
 # Categories --------------------------------------------------------------------------------------
@@ -387,10 +319,5 @@ def read_coco(source: Any, root_name: Name) -> tuple[NodeList, list[str] | None]
         and str(entry["supercategory"]).lower() != "none"
         and entry["supercategory"] != entry["name"]
     ]
-    names, parents = read_edges(pairs)
-    known = set(names)
-    lonely = [entry["name"] for entry in categories if entry["name"] not in known]
-    nodes = names + lonely, np.append(parents, np.full(len(lonely), -1, dtype=np.int64))
-    if (nodes[1] == -1).sum() == 1:
-        return nodes, None
+    nodes = read_edges(pairs, nodes=[entry["name"] for entry in categories])
     return join_forest(nodes, root_name), None

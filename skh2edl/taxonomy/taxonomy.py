@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from html import escape
@@ -10,20 +12,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..utils.files import write_atomically
+from ..utils.optional import import_optional
 from . import formats
 from .builders import Builders
 from .drawing import draw_tree
+from .graphs import write_networkx
 from .labels import Label, LabelIndex, Path
 from .names import Name, check_leaf_names, check_separator, check_siblings, clean_names
-from .sources import Sources
+from .newick import write_newick
+from .tables import write_csv
 from .tree import IntArray, Tree, number_nodes, read_only
-from .writers import Writers
 
 # Lines of the tree in a notebook: about one screen.
 _HTML_LINES = 40
 
 
-class Taxonomy(Builders, Sources, Writers, Tree):
+class Taxonomy(Builders, Tree):
     """A rooted tree of named concepts whose leaves are the classes.
 
     A taxonomy is immutable, hashable, comparable and picklable. Build one with a ``from_...``
@@ -47,7 +52,7 @@ class Taxonomy(Builders, Sources, Writers, Tree):
     ----------
     names, parents, depths, heights, first_child, n_children : ndarray of shape (n_nodes,)
         The tree as arrays: name, parent (-1 for the root), edges from the root, edges of the
-        longest way down, number of the first child, number of children.
+        longest path down, number of the first child, number of children.
     leaf_nodes : ndarray of shape (n_leaves,)
         Node of each leaf in tree order (depth first).
     leaf_start, leaf_stop : ndarray of shape (n_nodes,)
@@ -59,9 +64,9 @@ class Taxonomy(Builders, Sources, Writers, Tree):
     decision_nodes, decision_children : ndarray of shape (n_decisions,)
         Branching position and child node of each decision.
     last_decision : ndarray of shape (n_nodes,)
-        The last decision on the way to each node, -1 where there is none.
+        The last decision on the path to each node, -1 where there is none.
     parent_decision : ndarray of shape (n_decisions,)
-        The decision before each decision on the way down, -1 where there is none.
+        The decision before each decision on its path, -1 where there is none.
 
     Examples
     --------
@@ -103,9 +108,8 @@ class Taxonomy(Builders, Sources, Writers, Tree):
         self.names.setflags(write=False)
         self.separator = check_separator(separator)
         check_leaf_names(self.names[self.leaf_nodes].tolist())
-        if not self._index.has_distinct_names:
-            check_siblings(self.names, self.parents)
-        if self._index.names_that_read_as_paths:
+        check_siblings(self.names, self.parents)
+        if self._index.names_like_paths:
             self.labels(np.arange(self.n_nodes))  # or say now that some node can have no label
         self._is_complete = True
 
@@ -287,7 +291,7 @@ class Taxonomy(Builders, Sources, Writers, Tree):
         return self.label(found)
 
     def restrict(self, labels: Iterable[Label]) -> Taxonomy:
-        """Return the tree pruned to some clades: what is below them, and the way to them.
+        """Return the tree pruned to some clades: what is below them, and the paths to them.
 
         Examples
         --------
@@ -389,6 +393,71 @@ class Taxonomy(Builders, Sources, Writers, Tree):
         n_levels = int(self.depths[old].max(initial=0))
         levels = None if self.level_names is None else self.level_names[:n_levels]
         return Taxonomy(self.names[old], parents, level_names=levels, separator=self.separator)
+
+    def to_json(self) -> str:
+        """Write the tree as JSON text, which :meth:`from_json` reads."""
+        return formats.write_json(self.names, self.parents, self.level_names, self.separator)
+
+    def to_nested(self) -> dict[str, Any]:
+        """Return the tree as records with a name and children, which :meth:`from_nested` reads.
+
+        Examples
+        --------
+        >>> Taxonomy.flat(["cat", "dog"]).to_nested()
+        {'name': 'root', 'children': [{'name': 'cat'}, {'name': 'dog'}]}
+        """
+        return formats.write_nested(self.names, self.parents)
+
+    def to_newick(self) -> str:
+        """Write the tree as Newick text, which :meth:`from_newick` reads.
+
+        Examples
+        --------
+        >>> Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog's": None}).to_newick()
+        "((lynx,puma)cat,'dog''s')root;"
+        """
+        return write_newick(self, self.names)
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
+        """Write a table with a line for each leaf and a column for each level.
+
+        Parameters
+        ----------
+        path : path, default=None
+            The file to write; None returns the text. :meth:`from_table` reads it.
+
+        Examples
+        --------
+        >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+        >>> print(tree.to_csv(), end="")
+        level_1,level_2
+        cat,lynx
+        cat,puma
+        dog,
+        """
+        columns = self.level_names or [f"level_{d}" for d in range(1, self.n_levels + 1)]
+        text = write_csv(map(self._index.path, self.leaf_nodes.tolist()), columns)
+        if path is None:
+            return text
+        write_atomically(pathlib.Path(path), lambda file: file.write(text.encode()))
+        return None
+
+    def to_networkx(self) -> Any:
+        """Return the tree as a directed networkx graph.
+
+        Returns
+        -------
+        graph : networkx.DiGraph
+            The nodes are paths, () the root, with the attributes `name` and `level`; edges point
+            from parent to child. ``Taxonomy.from_networkx(graph, name="name")`` reads it.
+
+        Examples
+        --------
+        >>> graph = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None}).to_networkx()
+        >>> list(graph.successors(("cat",)))
+        [('cat', 'lynx'), ('cat', 'puma')]
+        """
+        return write_networkx(import_optional("networkx", extra="networkx"), self)
 
     def draw(self, labels: Iterable[Label] | None = None, *, max_lines: int = 200) -> str:
         """Draw the tree as text.

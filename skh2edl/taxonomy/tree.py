@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from .names import check_level_names, find_level
 
 IntArray = npt.NDArray[np.int64]
+Array = TypeVar("Array", bound=npt.NDArray[Any])
 # What readers return: the names of nodes, and the position of each one's parent, -1 for the root.
 NodeList = tuple[list[Any], IntArray]
 
@@ -36,23 +37,6 @@ class Tree:
     level_names : sequence of str, default=None
         Name of each level below the root, from the top down.
     """
-
-    level_names: tuple[str, ...] | None
-
-    parents: IntArray
-    depths: IntArray
-    heights: IntArray
-    first_child: IntArray
-    n_children: IntArray
-    leaf_nodes: IntArray
-    leaf_start: IntArray
-    leaf_stop: IntArray
-    branching_nodes: IntArray
-    decision_offsets: IntArray
-    decision_nodes: IntArray
-    decision_children: IntArray
-    last_decision: IntArray
-    parent_decision: IntArray
 
     def __init__(
         self, parents: IntArray, depths: IntArray, level_names: Iterable[str] | None = None
@@ -91,23 +75,20 @@ class Tree:
             last_decision[low:high] = np.where(own >= 0, own, last_decision[parents[low:high]])
 
         self.level_names = check_level_names(level_names, int(depths[-1]))
-        arrays = {
-            "parents": parents,
-            "depths": depths,
-            "heights": heights,
-            "first_child": first_child,
-            "n_children": n_children,
-            "leaf_nodes": leaf_nodes,
-            "leaf_start": leaf_start,
-            "leaf_stop": leaf_start + n_leaves_below,
-            "branching_nodes": branching,
-            "decision_offsets": np.concatenate([[0], np.cumsum(fan_out)]).astype(np.int64),
-            "decision_nodes": decision_nodes,
-            "decision_children": decision_children,
-            "last_decision": last_decision,
-            "parent_decision": last_decision[branching[decision_nodes]],
-        }
-        self.__dict__.update({name: read_only(array) for name, array in arrays.items()})
+        self.parents = read_only(parents)
+        self.depths = read_only(depths)
+        self.heights = read_only(heights)
+        self.first_child = read_only(first_child)
+        self.n_children = read_only(n_children)
+        self.leaf_nodes = read_only(leaf_nodes)
+        self.leaf_start = read_only(leaf_start)
+        self.leaf_stop = read_only(leaf_start + n_leaves_below)
+        self.branching_nodes = read_only(branching)
+        self.decision_offsets = read_only(np.concatenate([[0], np.cumsum(fan_out)]))
+        self.decision_nodes = read_only(decision_nodes)
+        self.decision_children = read_only(decision_children)
+        self.last_decision = read_only(last_decision)
+        self.parent_decision = read_only(last_decision[branching[decision_nodes]])
 
     @property
     def n_nodes(self) -> int:
@@ -299,7 +280,7 @@ class Tree:
         return total
 
     def clade_mask(self, nodes: IntArray) -> npt.NDArray[np.bool_]:
-        """Mark the nodes, all that is below them, and the way from the root to them."""
+        """Mark the nodes, all that is below them, and the paths from the root to them."""
         kept = np.zeros(self.n_nodes, dtype=bool)
         kept[nodes] = True
         for low, high in self._level_bounds[1:]:
@@ -309,7 +290,7 @@ class Tree:
         return kept
 
 
-def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def read_only(array: Array) -> Array:
     """Return the array itself, closed to writing."""
     array.setflags(write=False)
     return array
@@ -434,7 +415,7 @@ def check_leaves(names: Sequence[Any], parents: IntArray) -> None:
 
 
 def raise_cycle(names: Sequence[Any], parents: IntArray, reached: IntArray) -> NoReturn:
-    """Name the nodes of a cycle among those that no way from the root reaches."""
+    """Name the nodes of a cycle among those that no path from the root reaches."""
     unreached = np.ones(len(names), dtype=bool)
     unreached[reached] = False
     node = int(np.flatnonzero(unreached)[0])

@@ -159,19 +159,16 @@ class ImageBackbone(nn.Module):
         """Find the features in what the model returns."""
         if isinstance(result, Tensor):
             return result
-        if self.output == "auto":
-            for name in _FIELDS:
-                value = getattr(result, name, None)
-                if value is not None:
-                    return value[:, 0] if name == "last_hidden_state" else value
-        elif isinstance(self.output, int) or isinstance(result, Mapping):
-            known: Any = result
-            if self.output in known if isinstance(result, Mapping) else self.output is not None:
-                value = known[self.output]
-                if isinstance(value, Tensor):
-                    return value
-        elif self.output is not None and isinstance(getattr(result, self.output, None), Tensor):
-            return getattr(result, self.output)
+        for name in _FIELDS if self.output == "auto" else [self.output]:
+            if isinstance(result, Mapping):
+                value = result.get(name)
+            elif isinstance(name, int):
+                value = result[name]
+            else:
+                value = getattr(result, str(name), None)
+            if isinstance(value, Tensor):
+                is_first_token = self.output == "auto" and name == "last_hidden_state"
+                return value[:, 0] if is_first_token else value
         offered = list(result) if isinstance(result, Mapping) else type(result).__name__
         raise ValueError(
             f"it returns {offered}, in which output={self.output!r} is no tensor; name the "

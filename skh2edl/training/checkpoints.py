@@ -50,7 +50,7 @@ class CheckpointFile:
         self.identity = dict(identity)
 
     def load(self) -> dict[str, Any] | None:
-        """Return the state to go on from, or None if there is none yet."""
+        """Return the state to resume from, or None if there is none yet."""
         if not self.path.exists():
             return None
         try:
@@ -71,7 +71,7 @@ class CheckpointFile:
         if differing:
             raise ValueError(
                 f"{self.path} belongs to another fit: other {', '.join(differing)}. Repeat that "
-                "fit's call to go on with it, or give another checkpoint_dir, or remove the file."
+                "fit's call to resume it, or give another checkpoint_dir, or remove the file."
             )
         state: dict[str, Any] = content["state"]
         return state
@@ -128,9 +128,10 @@ def _check_state(
     _require(isinstance(found, dict), "another kind of optimiser")
     if ("rows" in found) != ("rows" in wanted):
         raise _OtherOptimizerError(
-            "In a tree as large as this a fit in one process moves single rows, one in several "
-            "processes moves all, and the checkpoint belongs to the other kind: resume it with "
-            "as many devices as it was written with, or give another checkpoint_dir."
+            "In a tree as large as this a fit in one process updates only the weights on the "
+            "batch's paths, one in several processes updates all, and the checkpoint belongs to "
+            "the other kind: resume it with as many devices as it was written with, or give "
+            "another checkpoint_dir."
         )
     _check_progress(state["progress"], like, max_epochs)
     _check_weights(state["network"], like["network"], "weights")

@@ -8,7 +8,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -61,20 +61,17 @@ def make_fabric(
     from lightning_fabric.strategies.ddp import DDPStrategy
     from lightning_fabric.strategies.single_device import SingleDeviceStrategy
 
-    plan: Any = strategy
-    if strategy == "ddp":
-        plan = DDPStrategy(timeout=TIMEOUT)
-    elif strategy == "ddp_find_unused_parameters_true":
-        plan = DDPStrategy(timeout=TIMEOUT, find_unused_parameters=True)
-    elif strategy != "auto":
+    if strategy not in ("auto", "ddp", "ddp_find_unused_parameters_true"):
         raise ValueError(
             f"strategy={strategy!r} is not supported. Use 'auto', 'ddp' (a script, or torchrun), "
             "'ddp_spawn' or 'ddp_notebook'."
         )
+    finds_unused = strategy != "ddp"
+    ddp = DDPStrategy(timeout=TIMEOUT, find_unused_parameters=finds_unused)
     fabric = Fabric(
         accelerator=accelerator,
         devices=devices,
-        strategy=plan,
+        strategy="auto" if strategy == "auto" else ddp,
         num_nodes=_n_machines() if strategy != "auto" else 1,
         precision=precision,  # type: ignore[arg-type]
     )
@@ -156,11 +153,10 @@ def spawn(
                 _run, args=(name, n_processes, _free_port()), nprocs=n_processes
             )
         except ProcessRaisedException as error:
-            raise _first_error(folder, n_processes) or error from error
+            raise _first_error(folder) or error from error
         except ProcessExitedException as error:
-            ending = f"exit code {error.exit_code}"
-            if error.signal_name:
-                ending = f"the signal {error.signal_name}"
+            signal, code = error.signal_name, error.exit_code
+            ending = f"the signal {signal}" if signal else f"exit code {code}"
             raise LostProcessError(
                 f"Process {error.error_index} of {n_processes} ended with {ending}, and so did the "
                 "fit. Look for a lack of memory first. A checkpoint of the epoch before, if there "
@@ -192,31 +188,21 @@ def _run(rank: int, folder: str, n_processes: int, port: int) -> None:
         if rank == 0:
             torch.save(result, Path(folder) / "result")
     except Exception as error:
-        _keep_error(error, Path(folder) / f"error-{rank}")
+        with suppress(Exception):  # not every exception can be pickled and read again
+            content = pickle.dumps(error)
+            pickle.loads(content)
+            (Path(folder) / f"error-{rank}").write_bytes(content)
         raise
     finally:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
 
 
-def _keep_error(error: Exception, path: Path) -> None:
-    try:
-        content = pickle.dumps(error)
-        pickle.loads(content)  # some exceptions can be written and not read
-        path.write_bytes(content)
-    except Exception:
-        return  # its text still arrives with the exception of torch
-
-
-def _first_error(folder: Path, n_processes: int) -> Exception | None:
+def _first_error(folder: Path) -> Exception | None:
     """Return the error that began it: the others only lost a companion."""
-    errors = [
-        pickle.loads(path.read_bytes())
-        for path in (folder / f"error-{rank}" for rank in range(n_processes))
-        if path.exists()
-    ]
-    causes = [error for error in errors if not isinstance(error, LostProcessError)]
-    return next(iter([*causes, *errors]), None)
+    errors = [pickle.loads(path.read_bytes()) for path in sorted(folder.glob("error-*"))]
+    errors.sort(key=lambda error: isinstance(error, LostProcessError))
+    return errors[0] if errors else None
 
 
 def count_devices(accelerator: str, devices: int | str | list[int]) -> int:
@@ -240,8 +226,7 @@ def count_devices(accelerator: str, devices: int | str | list[int]) -> int:
 def _free_port() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return int(probe.getsockname()[1])
 
 
 @contextmanager
@@ -253,11 +238,8 @@ def naming_lost_processes(fabric: Any) -> Iterator[None]:
         # Gloo and NCCL raise nothing more special than this.
         text = str(error)
         lost = ("onnection", "imed out", "imeout", "NCCL", "gloo", "Gloo", "peer", "store")
-        if (
-            fabric.world_size == 1
-            or isinstance(error, LostProcessError)
-            or not any(word in text for word in lost)
-        ):
+        is_named = isinstance(error, LostProcessError) or not any(word in text for word in lost)
+        if fabric.world_size == 1 or is_named:
             raise
         raise LostProcessError(
             f"Process {fabric.global_rank} of {fabric.world_size} lost another process of this fit "
@@ -276,8 +258,6 @@ def check_agreement(fabric: Any, parts: dict[str, str]) -> None:
     parts : dict of str to str
         Hexadecimal hashes, by the name a user knows the thing by.
     """
-    if fabric.world_size == 1:
-        return
     numbers = [int(value[:15], 16) for value in parts.values()]
     everywhere = _gather(fabric, torch.tensor(numbers, device=fabric.device))
     differ = (everywhere != everywhere[0]).any(dim=0).tolist()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ..utils.files import write_atomically
 from ..utils.hashing import hash_values, hash_weights
 from .backbones import Backbone, extract_features
 from .samples import ImageSamples
@@ -126,19 +125,11 @@ class FeatureFolder:
         """
         if not self.is_writable:
             return
-        target = self._file(key)
-        temporary = None
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            # Beside it, then renamed: another process never reads half a file.
-            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".")
-            with os.fdopen(handle, "wb") as file:
-                file.write(_as_npy(values))
-            os.replace(temporary, target)
+            content = _as_npy(values)
+            write_atomically(self._file(key), lambda file: file.write(content), durable=False)
         except OSError as error:
             self.is_writable = False
-            if temporary is not None:
-                Path(temporary).unlink(missing_ok=True)
             warnings.warn(
                 f"Features cannot be kept in {self.path} ({error.strerror or error}), so the next "
                 "fit computes them again. Make room there, or give another memory.",

@@ -178,47 +178,38 @@ def train(
     if held_out is not None:
         held_out.make_score()  # an unknown score is refused before any process starts
     if plan.hardware.strategy not in SPAWNED:
-        return _train_here(network, data, plan, held_out, checkpoint, on_epoch)
+        return _train_here(network, plan, data, held_out, checkpoint, on_epoch)
     if on_epoch is not None:
         raise ValueError(
             f"Callbacks cannot follow the processes of strategy={plan.hardware.strategy!r}. Run a "
             "script with strategy='ddp', or take the callbacks away."
         )
     n_processes = count_devices(plan.hardware.accelerator, plan.hardware.devices)
-    result = spawn(n_processes, _train_elsewhere, network, data, plan, held_out, checkpoint)
+    result = spawn(n_processes, _train_elsewhere, network, plan, data, held_out, checkpoint)
     network.load_state_dict(result["network"])
     network.eval()
     return Progress(**result["progress"])
 
 
-def _train_elsewhere(
-    network: Network,
-    data: TrainingSet,
-    plan: Plan,
-    held_out: HeldOut | None,
-    checkpoint: CheckpointFile | None,
-) -> dict[str, Any]:
+def _train_elsewhere(network: Network, plan: Plan, *inputs: Any) -> dict[str, Any]:
     """Train in a spawned process and return its weights and progress."""
     joined = replace(plan, hardware=clone(plan.hardware).set_params(strategy="ddp"))
-    progress = _train_here(network, data, joined, held_out, checkpoint, on_epoch=None)
+    progress = _train_here(network, joined, *inputs)
     return {"network": network.state_dict(), "progress": vars(progress)}
 
 
 def _train_here(
     network: Network,
-    data: TrainingSet,
     plan: Plan,
+    data: TrainingSet,
     held_out: HeldOut | None,
     checkpoint: CheckpointFile | None,
-    on_epoch: OnEpoch | None,
+    on_epoch: OnEpoch | None = None,
 ) -> Progress:
     """Train in this process, and together with others where the strategy says so."""
-    fabric = make_fabric(
-        plan.hardware.accelerator,
-        plan.hardware.devices,
-        plan.hardware.strategy,
-        resolve_precision(plan.hardware.precision),
-    )
+    where = plan.hardware
+    precision = resolve_precision(where.precision)
+    fabric = make_fabric(where.accelerator, where.devices, where.strategy, precision)
     with (
         naming_lost_processes(fabric),
         synchronized_batch_norm(network, fabric.world_size) as batch_part,
@@ -281,24 +272,23 @@ class _Run:
                 started = time.perf_counter()
                 with isolated_rng(epoch_seed(plan.seed, epoch, fabric.global_rank)):
                     batch_losses = self._one_epoch(epoch)
-                self._check_losses(batch_losses, epoch)
-                self._check_weights(epoch)
+                self._check_numbers(batch_losses, epoch)
                 record = {"epoch": epoch, "loss": float(batch_losses.mean())}
                 if self.held_out is not None:
                     record["val_score"] = self._validate(trained)
                     if progress.best_weights is None or record["val_score"] > progress.best_score:
                         progress.best_epoch, progress.best_score = epoch, record["val_score"]
                         progress.best_weights = copy_state(trained)
-                record |= {"learning_rate": self.optimizer.param_groups[-1]["lr"]}
-                record |= {"seconds": time.perf_counter() - started}
+                record["learning_rate"] = self.optimizer.param_groups[-1]["lr"]
+                record["seconds"] = time.perf_counter() - started
                 progress.history.append(record)
                 progress.epoch = epoch + 1
                 progress.stopped = self._stops(progress, trained, record, on_epoch)
                 if checkpoint is not None:
-                    self._write(checkpoint, progress)
-                bar.set_postfix(
-                    {key: f"{value:.4g}" for key, value in record.items() if key != "epoch"}
-                )
+                    if fabric.is_global_zero:
+                        checkpoint.save(self._state(progress))
+                    fabric.barrier()  # no process may end well when the file was not written
+                bar.set_postfix({key: f"{record[key]:.4g}" for key in record if key != "epoch"})
                 if progress.stopped:
                     break
 
@@ -310,7 +300,7 @@ class _Run:
 
     def _one_epoch(self, epoch: int) -> Tensor:
         """One pass over the data; no value is read back from the device before its end."""
-        fabric, n_batches = self.fabric, self.n_batches
+        fabric, n_batches, clip_norm = self.fabric, self.n_batches, self.plan.recipe.clip_norm
         self.loader.set_epoch(epoch)
         batch_losses = []
         self.module.train()
@@ -335,14 +325,11 @@ class _Run:
             loss = (weight * losses).sum() / total.clamp(min=1e-12)
             # The strategy takes the mean over the processes, and their sum is wanted.
             fabric.backward(loss * fabric.world_size)
-            if self.plan.recipe.clip_norm is not None and self.by_rows:
-                clip_gradients(self.module.parameters(), self.plan.recipe.clip_norm)
-            elif self.plan.recipe.clip_norm is not None:
+            if clip_norm is not None and self.by_rows:
+                clip_gradients(self.module.parameters(), clip_norm)
+            elif clip_norm is not None:
                 fabric.clip_gradients(
-                    self.module,
-                    self.optimizer,
-                    max_norm=self.plan.recipe.clip_norm,
-                    error_if_nonfinite=False,
+                    self.module, self.optimizer, max_norm=clip_norm, error_if_nonfinite=False
                 )
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
@@ -364,9 +351,7 @@ class _Run:
         part = own.read(trained, "leaf_log_probability", fabric.device)
         log_leaves = gather_rows(fabric, part, len(samples))
         # A scorer of the user's own need not be a pure function: one process asks it.
-        value = self.score(log_leaves) if fabric.is_global_zero else 0.0
-        shared: float = fabric.broadcast(value)
-        return shared
+        return float(fabric.broadcast(self.score(log_leaves) if fabric.is_global_zero else 0.0))
 
     def _stops(
         self,
@@ -375,14 +360,12 @@ class _Run:
         record: dict[str, float],
         on_epoch: OnEpoch | None,
     ) -> bool:
-        asked = False
-        if on_epoch is not None and self.fabric.is_global_zero:
-            asked = bool(on_epoch(trained, record))
+        is_asked = on_epoch is not None and self.fabric.is_global_zero
+        stops = is_asked and bool(on_epoch(trained, record))  # type: ignore[misc]
         patience = self.plan.recipe.patience
         if patience is not None and self.held_out is not None:
-            asked |= record["epoch"] - progress.best_epoch >= patience
-        stops: bool = self.fabric.broadcast(asked)
-        return stops
+            stops |= record["epoch"] - progress.best_epoch >= patience
+        return bool(self.fabric.broadcast(stops))
 
     def _resume(self, checkpoint: CheckpointFile | None) -> Progress:
         """Read the checkpoint in one process, since the others may not have the file."""
@@ -420,51 +403,33 @@ class _Run:
             "ema": None if self.ema is None else self.ema.module.state_dict(),
         }
 
-    def _write(self, checkpoint: CheckpointFile, progress: Progress) -> None:
-        if self.fabric.is_global_zero:
-            checkpoint.save(self._state(progress))
-        # No process may end well when the file could not be written.
-        self.fabric.barrier()
-
-    def _check_losses(self, batch_losses: Tensor, epoch: int) -> None:
+    def _check_numbers(self, batch_losses: Tensor, epoch: int) -> None:
+        """Refuse losses that are no numbers, and weights that the last step broke."""
         broken = torch.nonzero(~torch.isfinite(batch_losses)).flatten().tolist()
-        if not broken:
+        state = self.network.state_dict().items()
+        weights = [name for name, value in state if not bool(torch.isfinite(value).all())]
+        if not broken and not weights:
             return
-        members = self.loader.batch_sampler.members(broken[0])
+        # No loss shows what the last step did.
+        batch = broken[0] if broken else self.n_batches - 1
+        what = "The loss" if broken else f"Weights ({', '.join(weights[:3])})"
+        members = self.loader.batch_sampler.members(batch)
         names = ", ".join(self.data.samples.describe(position) for position in members[:5])
         raise FloatingPointError(
-            f"The loss became NaN or infinite in epoch {epoch}, batch {broken[0]}, which begins "
-            f"with {names}. Lower learning_rate, set clip_norm, or check these samples. The "
-            "checkpoint of the epoch before, if there is one, is intact."
+            f"{what} became NaN or infinite in epoch {epoch}, batch {batch}, which begins with "
+            f"{names}. Lower learning_rate, set clip_norm, or check these samples. The checkpoint "
+            "of the epoch before, if there is one, is intact."
         )
-
-    def _check_weights(self, epoch: int) -> None:
-        """Refuse to keep weights that the last steps of an epoch broke: no loss shows those."""
-        broken = [
-            name
-            for name, value in self.network.state_dict().items()
-            if value.is_floating_point() and not bool(torch.isfinite(value).all())
-        ]
-        if broken:
-            members = self.loader.batch_sampler.members(self.n_batches - 1)
-            names = ", ".join(self.data.samples.describe(position) for position in members[:5])
-            raise FloatingPointError(
-                f"Weights became NaN or infinite in the last batch of epoch {epoch}, batch "
-                f"{self.n_batches - 1}, which begins with {names}; first in {broken[:3]}. Lower "
-                "learning_rate, set clip_norm, or check these samples. The checkpoint of the epoch "
-                "before, if there is one, is intact."
-            )
 
 
 def _make_optimizer(network: Network, plan: Plan, by_rows: bool, device_type: str) -> Any:
     """Return the optimiser; with `by_rows` the head's weights have one for sparse gradients."""
     from timm import optim
 
-    rows = cast(nn.Parameter, network.head.linear.weight)
+    rows: Any = network.head.linear.weight
     groups = _groups(network, plan)
-    if by_rows:
-        for group in groups:
-            group["params"] = [item for item in group["params"] if item is not rows]
+    for group in groups if by_rows else ():
+        group["params"] = [item for item in group["params"] if item is not rows]
     optimizer = optim.create_optimizer_v2(  # type: ignore[attr-defined]
         [group for group in groups if group["params"]],
         opt=plan.recipe.optimizer,  # timm's "sgd" is Nesterov's
@@ -474,11 +439,8 @@ def _make_optimizer(network: Network, plan: Plan, by_rows: bool, device_type: st
         # gradients of a fused optimiser that are scaled for half precision.
         fused=device_type in ("cuda", "cpu") and plan.hardware.precision != "16-mixed",
     )
-    if not by_rows:
-        return optimizer
-    return RowOptimizer(
-        optimizer, rows, lr=plan.learning_rate, weight_decay=plan.recipe.weight_decay
-    )
+    options = {"lr": plan.learning_rate, "weight_decay": plan.recipe.weight_decay}
+    return RowOptimizer(optimizer, rows, **options) if by_rows else optimizer
 
 
 def _make_scheduler(optimizer: Any, plan: Plan, n_batches: int) -> Any:

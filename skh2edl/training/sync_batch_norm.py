@@ -13,22 +13,8 @@ import torch
 from torch import Tensor, nn
 
 _PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-
-
-class _SumOfProcesses(torch.autograd.Function):
-    """Add up a tensor over all processes; so does its gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
-        total = values.clone()
-        torch.distributed.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        total = gradients[0].clone(memory_format=torch.contiguous_format)
-        torch.distributed.all_reduce(total)
-        return total
+# Those whose training is known here; a subclass may do more.
+_KNOWN = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "BatchNormAct2d"}
 
 
 @dataclass
@@ -69,31 +55,25 @@ def synchronized_batch_norm(network: nn.Module, n_processes: int) -> Iterator[Ba
     ...     pass
     """
     part = BatchPart()
-    changed: list[Any] = []
-    others = set()
-    if n_processes > 1:
-        for module in network.modules():
-            if not isinstance(module, _PLAIN) or not module.track_running_stats:
-                continue
-            if type(module) in _PLAIN:
-                module.forward = partial(_normalize, module, part)  # type: ignore[method-assign]
-            elif _is_timms(module):
-                module.forward = partial(_normalize_and_activate, module, part)  # type: ignore[method-assign]
-            else:
-                others.add(type(module).__name__)
-                continue
-            changed.append(module)
-    if others:
+    normalising = [
+        module
+        for module in (network.modules() if n_processes > 1 else ())
+        if isinstance(module, _PLAIN) and module.track_running_stats
+    ]
+    known: list[Any] = [module for module in normalising if type(module).__name__ in _KNOWN]
+    if others := {type(module).__name__ for module in normalising} - _KNOWN:
         warnings.warn(
             f"{', '.join(sorted(others))} normalises by the batch of each process alone, so that "
             f"training depends a little on the number of processes, here {n_processes}.",
             UserWarning,
             stacklevel=2,
         )
+    for module in known:
+        module.forward = partial(_normalize, module, part)
     try:
         yield part
     finally:
-        for module in changed:
+        for module in known:
             del module.forward
 
 
@@ -113,44 +93,31 @@ def naming_batches_of_one(n_samples: int, batch_size: int) -> Iterator[None]:
         ) from error
 
 
-def _is_timms(module: nn.Module) -> bool:
-    from timm.layers.norm_act import BatchNormAct2d
-
-    return type(module) is BatchNormAct2d
-
-
-def _normalize_and_activate(norm: Any, part: BatchPart, inputs: Tensor) -> Tensor:
-    outputs: Tensor = norm.act(norm.drop(_normalize(norm, part, inputs)))
-    return outputs
-
-
 def _normalize(norm: Any, part: BatchPart, inputs: Tensor) -> Tensor:
     if not norm.training:
-        known = norm.running_mean, norm.running_var, norm.weight, norm.bias
-        return nn.functional.batch_norm(inputs, *known, eps=norm.eps)
+        return type(norm).forward(norm, inputs)  # type: ignore[no-any-return]
+    from torch.distributed.nn.functional import all_reduce  # not every build of torch has it
+
     values = inputs.float() if inputs.dtype in (torch.float16, torch.bfloat16) else inputs
     others = [dim for dim in range(values.ndim) if dim != 1]
     shape = [1, -1] + [1] * (values.ndim - 2)
     counted = slice(0 if part.is_empty else None)
     count = values.new_full((1,), values[counted].numel() / values.shape[1])
-    first = _SumOfProcesses.apply(torch.cat([values[counted].sum(others), count]))
+    first = all_reduce(torch.cat([values[counted].sum(others), count]))
     n_values = first[-1].detach().clamp(min=1)
     mean = first[:-1] / n_values
     centred = values - mean.view(shape)
     # After the mean, not from the squares alone: those would cancel.
-    variance = _SumOfProcesses.apply((centred * centred)[counted].sum(others)) / n_values
-    _remember(norm, mean.detach(), variance.detach() * n_values / (n_values - 1).clamp(min=1))
+    variance = all_reduce((centred * centred)[counted].sum(others)) / n_values
+    with torch.no_grad():
+        norm.num_batches_tracked.add_(1)
+        momentum = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
+        norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), momentum)
+        unbiased = variance * n_values / (n_values - 1).clamp(min=1)
+        norm.running_var.lerp_(unbiased.to(norm.running_var.dtype), momentum)
     outputs = centred * torch.rsqrt(variance + norm.eps).view(shape)
     if norm.affine:
         outputs = outputs * norm.weight.view(shape) + norm.bias.view(shape)
-    return outputs.to(inputs.dtype)
-
-
-@torch.no_grad()
-def _remember(norm: Any, mean: Tensor, variance: Tensor) -> None:
-    norm.num_batches_tracked.add_(1)
-    momentum = norm.momentum
-    if momentum is None:
-        momentum = 1 / float(norm.num_batches_tracked)
-    norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), momentum)
-    norm.running_var.lerp_(variance.to(norm.running_var.dtype), momentum)
+    outputs = outputs.to(inputs.dtype)
+    # That of timm, BatchNormAct2d, holds the activation too.
+    return norm.act(norm.drop(outputs)) if hasattr(norm, "act") else outputs

@@ -18,7 +18,7 @@ _UMASK = os.umask(0)
 os.umask(_UMASK)
 
 
-def write_atomically(path: Path, write: Any) -> None:
+def write_atomically(path: Path, write: Any, durable: bool = True) -> None:
     """Let `write` fill a temporary file beside `path`, then put it in its place.
 
     Parameters
@@ -27,14 +27,17 @@ def write_atomically(path: Path, write: Any) -> None:
         What to replace. It stays as it was if anything fails.
     write : callable
         Takes the open binary file.
+    durable : bool, default=True
+        Whether to wait for the disk, so that the file is whole even after a loss of power.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             write(file)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_UMASK)  # like any new file, not for the owner alone
         os.replace(temporary, path)
     except BaseException:

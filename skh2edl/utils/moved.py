@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -34,25 +32,14 @@ _NEW_NAMES = {
 }
 
 
-class MovedModules(MetaPathFinder, Loader):
-    """Find a module by its old name."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return a spec for an old name, None for all others."""
-        return ModuleSpec(fullname, self) if fullname in _NEW_NAMES else None
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Take every attribute from the module of the new name."""
-        new = import_module(_NEW_NAMES[module.__name__])
-
-        def look_up(name: str) -> Any:
-            return getattr(new, name)
-
-        module.__getattr__ = look_up  # type: ignore[method-assign]
-
-
 def install() -> None:
-    """Let old names be imported; what exists under a name goes first."""
-    sys.meta_path.append(MovedModules())
+    """Let old names be imported; each takes its attributes from the module of the new name."""
+    for old, new in _NEW_NAMES.items():
+        module = sys.modules.setdefault(old, ModuleType(old))
+        module.__getattr__ = partial(_look_up, new)  # type: ignore[method-assign]
+
+
+def _look_up(module: str, name: str) -> Any:
+    if name.startswith("__"):  # asked by tools that walk through all modules
+        raise AttributeError(name)
+    return getattr(import_module(module), name)

@@ -11,21 +11,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-
-class _RngLock:
-    """One fit at a time may draw from the global generators: threads would mix their draws."""
-
-    def __init__(self) -> None:
-        self.reset()
-        # A forked worker must not inherit a lock that a thread of its parent held.
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.reset)
-
-    def reset(self) -> None:
-        self.lock = threading.RLock()
-
-
-_rng_lock = _RngLock()
+# One fit at a time may draw from the global generators: threads would mix their draws.
+_locks = [threading.RLock()]
+# A forked worker must not inherit a lock that a thread of its parent held.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _locks.__setitem__(0, threading.RLock()))
 
 
 @contextlib.contextmanager
@@ -50,7 +40,7 @@ def isolated_rng(seed: int | None = None) -> Iterator[Callable[[int], None]]:
     ...     bool(torch.rand(1) == first)
     True
     """
-    with _rng_lock.lock:
+    with _locks[0]:
         state = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
         try:
             if seed is not None:

@@ -60,9 +60,6 @@ def test_uncertainty_grows_at_the_level_of_the_ambiguity(profiles, ambiguity):
 
 
 @pytest.mark.parametrize("ambiguity", sorted(AMBIGUITIES))
-def test_what_grows_most_is_the_level_of_the_ambiguity(request, profiles, ambiguity):
-    if ambiguity == "overprinted siblings":
-        reason = "an overprinted letter hides its script too: U_0 grows a little more than U_2"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+def test_what_grows_most_is_the_level_of_the_ambiguity(profiles, ambiguity):
     growth = profiles[ambiguity][-1] - profiles[ambiguity][0]
     assert growth.argmax() == DEPTH[ambiguity]

@@ -182,9 +182,9 @@ def test_an_empty_folder_says_where_the_aircraft_were_expected(tmp_path):
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("images_variant_train.txt", "0034309 707-320\n00349", r"line 2: expected an image id"),
+        ("images_variant_train.txt", "0034309 707-320\n00349", r"line 2: expected a number not"),
         ("images_variant_train.txt", "photo 707-320\n", r"line 1: expected .* got 'photo 707-320'"),
-        ("images_variant_train.txt", "1 a\n1 b\n", r"line 2: expected an image id not listed"),
+        ("images_variant_train.txt", "1 a\n1 b\n", r"line 2: expected a number not listed"),
         ("images_variant_test.txt", "", r"images_variant_test\.txt is empty"),
         ("images_family_train.txt", "0034309 Boeing 707\n", r"images_family_train.* 2 are in one"),
         (

@@ -50,7 +50,7 @@ BRANCHES = {
     "all at once": {},
     "looking ahead": {"_SOME_DECISIONS": 0, "_MANY_DECISIONS": 0, "_WIDE": 1},
     "in parts": {"_MAX_VALUES": 1},
-    "looking at every other node": {"_MANY_DECISIONS": 0, "_EVERY": 2},
+    "looking wide": {"_MANY_DECISIONS": 0},
     "looking ahead in parts": {"_SOME_DECISIONS": 3, "_MANY_DECISIONS": 6, "_MAX_VALUES": 20},
     "one sample at a time": {"_GROUP": 1, "_SOME_DECISIONS": 0},
     "large nodes": {"_MAX_VALUES_ON_DEVICE": 8, "_MAX_VALUES": 8},
@@ -191,14 +191,13 @@ def test_a_sure_head_is_asked_for_the_nodes_on_the_path_alone(decisions_read):
     head.linear.bias[tree.last_decision[tree.resolve(["7", "712"])]] = 10
     leaves, _ = search_leaves(head, torch.zeros(2, N_FEATURES))
     assert [tree.leaves[leaf] for leaf in leaves[:, 0]] == ["712", "712"]
-    # The children of the root, and those of "7" once, though they are met when looking ahead and
-    # when making sure; none of the other 870 leaves.
+    # The children of the root, and those of "7" once; none of the other 870 leaves.
     assert decisions_read == [30, 30]
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("max_kept", [0, 5, 40, 2**16])
-def test_what_is_kept_changes_nothing(max_kept, monkeypatch):
+@pytest.mark.parametrize("cost_of_a_pair", [0, 1, 32])
+def test_opening_the_best_nodes_first_changes_nothing(cost_of_a_pair, monkeypatch):
     # Four levels of nodes that differ in size, so that their decisions lie at different places.
     paths = [
         (f"{a}", f"{a}{b}", f"{a}{b}{c}", f"{a}{b}{c}{d}")
@@ -211,27 +210,16 @@ def test_what_is_kept_changes_nothing(max_kept, monkeypatch):
     head = SoftmaxTreeHead(tree, N_FEATURES).eval()
     torch.nn.init.normal_(head.linear.weight, generator=torch.Generator().manual_seed(0))
     features = torch.randn(7, N_FEATURES, generator=torch.Generator().manual_seed(1))
-    # Look ahead early, twice, and with the second look wider than the first.
+    # Both looks early, and the second wider than the first.
     for name, value in (("SOME_DECISIONS", 2), ("MANY_DECISIONS", 5), ("WIDE", 2)):
         monkeypatch.setattr(f"skh2edl.heads.large.search._{name}", value)
-    monkeypatch.setattr("skh2edl.heads.large.search._MAX_KEPT", max_kept)
+    monkeypatch.setattr("skh2edl.heads.large.search._COST_OF_A_PAIR", cost_of_a_pair)
     dense = head.leaf_log_probability(features)
     for k in (1, 4):
         leaves, log_p = search_leaves(head, features, k)
         expected, order = dense.topk(k)
         np.testing.assert_array_equal(leaves, order)
         np.testing.assert_allclose(log_p, expected, rtol=1e-5)
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize(("max_kept", "expected"), [(29, [30, 30, 30]), (30, [30, 30])])
-def test_no_more_is_kept_than_may_be(max_kept, expected, decisions_read, monkeypatch):
-    monkeypatch.setattr("skh2edl.heads.large.search._MAX_KEPT", max_kept)
-    tree = Taxonomy.from_nested({f"{a}": [f"{a}{b}" for b in range(30)] for a in range(30)})
-    head = SoftmaxTreeHead(tree, N_FEATURES).eval()
-    head.linear.bias[tree.last_decision[tree.resolve(["7", "712"])]] = 10
-    search_leaves(head, torch.zeros(2, N_FEATURES))
-    assert decisions_read == expected
 
 
 def test_no_reading_is_larger_than_it_may_be(decisions_read, monkeypatch):

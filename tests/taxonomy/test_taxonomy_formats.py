@@ -143,7 +143,7 @@ def test_a_table_may_hold_numbers():
     [
         ("", None, r"has the columns \[\], not any rank column"),
         ("a,b\n", ["a", "genus"], r"has the columns \['a', 'b'\], not \['genus'\]"),
-        ("a,b\nx,y\nz\n", None, r"line 3, has 1 cells, but the rank columns \['a', 'b'\] need 2"),
+        ("a,b\nx,y\nz\n", None, r"line 3, has 1 cells, but the columns \['a', 'b'\] need 2"),
         ("a,a\nx,y\n", None, "has the column 'a' more than once"),
         ("a,b\n", None, "The taxonomy is empty: nothing hangs from its root 'root'"),
         ("a\nx\x00y\nz\n", None, r"'x\\x00y' holds a control character"),

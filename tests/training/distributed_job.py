@@ -30,7 +30,7 @@ class Watch:
         self.losses, self.n_saved = [], 0
 
     def __enter__(self):
-        self._check, self._save = training._Run._check_losses, CheckpointFile.save
+        self._check, self._save = training._Run._check_numbers, CheckpointFile.save
 
         def check(run, batch_losses, epoch):
             self.losses += batch_losses.tolist()
@@ -40,11 +40,11 @@ class Watch:
             self.n_saved += 1
             self._save(file, state)
 
-        training._Run._check_losses, CheckpointFile.save = check, save
+        training._Run._check_numbers, CheckpointFile.save = check, save
         return self
 
     def __exit__(self, *_):
-        training._Run._check_losses, CheckpointFile.save = self._check, self._save
+        training._Run._check_numbers, CheckpointFile.save = self._check, self._save
 
 
 def data(n_samples, shape, dtype):

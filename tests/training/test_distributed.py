@@ -38,9 +38,10 @@ pytestmark = [
 
 
 def environment():
-    """Leave out what another launcher may have set, and let tests import each other."""
+    """Leave out what another launcher may have set; let tests import each other and this copy."""
     kept = {key: value for key, value in os.environ.items() if key not in ("LOCAL_RANK", "RANK")}
-    return kept | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(JOB.parent)}
+    folders = os.pathsep.join(map(str, (JOB.parent, JOB.parents[2])))
+    return kept | {"OMP_NUM_THREADS": "1", "PYTHONPATH": folders}
 
 
 @pytest.fixture(scope="module")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 
 import torch
 from torch import Tensor
 
 from ..tree_ops import TreeSegments
 
-# Up to so many children, adding the first of each node, then the second and so on is fastest.
-_MAX_WIDTH_BY_PLACE = 8
 # Weights copied at once where the decisions are not one slice: 8 MB stay in the cache.
 _MAX_COPIED_WEIGHTS = 2**21
 
@@ -28,15 +25,12 @@ class Block:
         The decisions, and the position in `node` of the node of each.
     contiguous : slice or None
         The decisions as a slice, if they are one.
-    width : int or None
-        Number of decisions of each node, if it is the same for all.
     """
 
     node: Tensor
     decision: Tensor
     segment: Tensor
     contiguous: slice | None
-    width: int | None
 
     @classmethod
     def of(cls, segments: TreeSegments, node: Tensor) -> Block:
@@ -56,21 +50,9 @@ class Block:
         # From the position in the block to the decision, the same for all decisions of a node.
         shift = segments.first_decision.index_select(0, node) - (stop - fan_out)
         decision = torch.arange(n_block, device=node.device) + shift.index_select(0, segment)
-        is_contiguous = bool((node.diff() == 1).all())
-        first, width = int(decision[0]), int(fan_out[0])
-        return cls(
-            node,
-            decision,
-            segment,
-            slice(first, first + n_block) if is_contiguous else None,
-            width if n_block == width * node.shape[0] and bool((fan_out == width).all()) else None,
-        )
-
-    def of_nodes(self, chosen: Tensor) -> tuple[Block, Tensor]:
-        """Return the decisions of the marked nodes alone, and their positions in this block."""
-        kept = self.to_decisions(chosen).nonzero().squeeze(1)
-        decision, segment = (index.index_select(0, kept) for index in (self.decision, self.segment))
-        return Block(self.node, decision, segment, None, None), kept
+        is_contiguous, first = bool((node.diff() == 1).all()), int(decision[0])
+        contiguous = slice(first, first + n_block) if is_contiguous else None
+        return cls(node, decision, segment, contiguous)
 
     def pick(self, values: Tensor) -> Tensor:
         """Return the values of the block's decisions, without a copy where they are a slice."""
@@ -82,46 +64,16 @@ class Block:
         """Repeat each node's values for its decisions."""
         return values.index_select(0, self.segment)
 
-    def add_to_each(self, values: Tensor, of_nodes: Tensor, sign: int = 1) -> Tensor:
-        """Add each node's values to those of its decisions, or subtract them, in place.
-
-        Parameters
-        ----------
-        values : Tensor of shape (n_block, n)
-            One value for each decision and sample; changed in place.
-        of_nodes : Tensor of shape (n_nodes, n)
-            One value for each node and sample.
-        sign : {1, -1}, default=1
-            1 adds, -1 subtracts.
-        """
-        if self.width is None:
-            return values.add_(self.to_decisions(of_nodes), alpha=sign)
-        values.unflatten(0, (-1, self.width)).add_(of_nodes[:, None], alpha=sign)
-        return values
-
     def node_sum(self, values: Tensor) -> Tensor:
         """Add up the values of each node's decisions."""
-        if (parts := self._by_place(values)) is not None:
-            return reduce(torch.add, parts)
         total = values.new_zeros(self.node.shape[0], values.shape[1])
         return total.index_add_(0, self.segment, values)
 
     def node_max(self, values: Tensor) -> Tensor:
         """Return the largest value of each node's decisions."""
-        if (parts := self._by_place(values)) is not None:
-            return reduce(torch.maximum, parts)
         highest = values.new_full((self.node.shape[0], values.shape[1]), -torch.inf)
         index = self.segment[:, None].expand_as(values)
         return highest.scatter_reduce_(0, index, values, "amax")
-
-    def _by_place(self, values: Tensor) -> tuple[Tensor, ...] | None:
-        """Return the first decisions of all nodes, the second ones and so on, if that is fast.
-
-        Adding these up gives the same bits as adding the decisions one by one.
-        """
-        if self.width is None or self.width > _MAX_WIDTH_BY_PLACE:
-            return None
-        return values.unflatten(0, (-1, self.width)).unbind(1)
 
     def shifted_logits(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Subtract each node's largest logit; return also the log of the sum of exponentials."""

@@ -26,16 +26,11 @@ _GROUP = 64
 _MAX_VALUES = 2**20
 _MAX_WEIGHTS = 2**24
 _MAX_VALUES_ON_DEVICE = 2**24
-# From so many decisions on it pays to find good leaves first, by following the best path of each
-# sample down; from many decisions on, by following so many more paths.
+# From so many decisions on, the best nodes of each sample are opened before the others: as many as
+# leaves are asked for, and once, from many decisions on, so many more.
 _SOME_DECISIONS = 512
 _MANY_DECISIONS = 4096
 _WIDE = 16
-# Of many nodes, one in so many is looked at to tell whether most may hide a better leaf.
-_EVERY = 16
-# Decisions evaluated when looking ahead that are kept, because most of them are met again.
-_MAX_KEPT = 2**16
-_UNKNOWN = 2**62
 # One logit of one sample takes as long as the same logit for so many samples at once.
 _COST_OF_A_PAIR = 32
 
@@ -134,41 +129,28 @@ class _Search:
         self.lowest = torch.finfo(self.root[1].dtype).min
         self.found = self.root[1].new_full((k, n), self.lowest)
         self.leaves = self.root[0].new_full((k, n), tree.n_leaves)
-        self.kept = _Kept(head.segments)
 
     def run(self) -> tuple[Tensor, Tensor]:
         """Open every node that may hide a better leaf, and return the best leaves and log P."""
-        # Nodes, and what had been found when they were compared with it, if they were.
-        waiting: list[tuple[_Nodes, Tensor | None]] = [(self.root, self.found)]
-        if not self.features.shape[0]:
-            return self.leaves, self.found
-        # The first time finds at least k leaves, one below each of k nodes.
-        ahead = [(_MANY_DECISIONS, self.k + _WIDE), (_SOME_DECISIONS, self.k)]
+        waiting = [self.root] if self.features.shape[0] else []
+        looked_wide = False
         while waiting:
-            nodes, found = waiting.pop()
-            if found is not self.found:
-                nodes = self._hopeful(nodes)
-            while ahead and self._n_decisions(nodes) > ahead[-1][0]:
-                self._look_ahead(nodes, ahead.pop()[1])
-                nodes = self._hopeful(nodes)
+            nodes = self._hopeful(waiting.pop())
+            n_decisions = self._n_decisions(nodes)
+            # Good leaves that are found early spare most of the other nodes.
+            if n_decisions > _SOME_DECISIONS and bool((self.found[-1] == self.lowest).any()):
+                nodes, rest = _best_of_each_sample(nodes, self.k)
+                waiting.append(rest)
+            elif n_decisions > _MANY_DECISIONS and not looked_wide:
+                nodes, rest = _best_of_each_sample(nodes, self.k + _WIDE)
+                waiting.append(rest)
+                looked_wide = True
             # Depth first, so that only siblings of the nodes being evaluated wait.
-            parts, found = list(self._parts(nodes)), self.found
-            if len(parts) == 1:
-                waiting.append((self._open(nodes), found))
-            else:
-                # The nodes worth opening may be few of all and yet most of one part.
-                waiting += [(part, None) for part in reversed(parts)]
+            parts = list(self._parts(nodes))
+            waiting += parts[:0:-1]
+            waiting += [self._open(part) for part in parts[:1]]
         self._fill_up()
         return self.leaves, self.found
-
-    def _look_ahead(self, nodes: _Nodes, width: int) -> None:
-        """Find good leaves: follow the best nodes of each sample down, so many at each step."""
-        nodes = _best_of_each_sample(nodes, width)
-        while nodes[0].numel():
-            parts = (self._open(part, keep=True) for part in self._parts(nodes))
-            below = [_best_of_each_sample(part, width) for part in parts]
-            position, log_p = (torch.cat(parts) for parts in zip(*below, strict=True))
-            nodes = _best_of_each_sample((position, log_p), width)
 
     def _n_decisions(self, nodes: _Nodes) -> int:
         return int(self.segments.fan_out.index_select(0, nodes[0]).sum())
@@ -185,8 +167,6 @@ class _Search:
 
         If these are most, return all: the weights of nodes without a gap need no copy.
         """
-        if self._most_seem_hopeful(nodes[1]):
-            return nodes
         above = self._above(nodes[1]) >= 0
         return nodes if _most(above) else _select(nodes, above)
 
@@ -195,36 +175,23 @@ class _Search:
         # A largest difference, because `any` over comparisons takes ten times as long.
         return (log_p - self.found[-1]).amax(1)
 
-    def _most_seem_hopeful(self, log_p: Tensor) -> bool:
-        """Look at some of many nodes: where most may hide a better leaf, none is skipped."""
-        return log_p.shape[0] > _MANY_DECISIONS and _most(self._above(log_p[::_EVERY]) >= 0)
-
-    def _open(self, nodes: _Nodes, keep: bool = False) -> _Nodes:
+    def _open(self, nodes: _Nodes) -> _Nodes:
         """Evaluate the children of nodes: note the leaves, return the others."""
-        known = self.kept.knows(nodes, self.found[-1])
-        if known is None:
-            return self._read(nodes, keep)
-        old, new = _select(nodes, known), _select(nodes, ~known)
-        block = Block.of(self.segments, old[0])
-        below = [self._sort_out(block, block.add_to_each(self.kept.read(block), old[1]))]
-        if new[0].numel():
-            below.append(self._read(new, keep))
-        position, log_p = (torch.cat(parts) for parts in zip(*below, strict=True))
-        return position, log_p
-
-    def _read(self, nodes: _Nodes, keep: bool) -> _Nodes:
         block = Block.of(self.segments, nodes[0])
         wanted = self._few_wanted(nodes, block)
         values, total = self.head.unnormalized_of(self.features, block, wanted)
-        if not keep:
-            block, values = self._without_poor_leaves(nodes, block, values, total)
         # In this order: subtracting the total from log P first would round ties apart.
-        log_conditional = block.add_to_each(self.head.log_of_unnormalized(values), total, sign=-1)
+        log_p = self.head.log_of_unnormalized(values).sub_(block.to_decisions(total))
         if wanted is not None:
-            log_conditional.masked_fill_(~block.to_decisions(wanted), -torch.inf)
-        if keep:
-            self.kept.keep(block, log_conditional.clone())
-        return self._sort_out(block, block.add_to_each(log_conditional, nodes[1]))
+            log_p.masked_fill_(~block.to_decisions(wanted), -torch.inf)
+        log_p.add_(block.to_decisions(nodes[1]))
+        child = block.pick(self.segments.below)
+        is_leaf, above = child < self.n_leaves, self._above(log_p)
+        # Of equally probable leaves the first in tree order count.
+        may_count = (above > 0) | ((above == 0) & (child < self.leaves[-1].max()))
+        self._note(*_select((child, log_p), may_count & is_leaf))
+        child, log_p = _select((child, log_p), ~is_leaf)
+        return self.n_nodes - 1 - child, log_p
 
     def _few_wanted(self, nodes: _Nodes, block: Block) -> Tensor | None:
         """Tell for which samples the nodes matter, if it pays to evaluate them for these alone."""
@@ -234,48 +201,14 @@ class _Search:
         few = _COST_OF_A_PAIR * int(wanted.count_nonzero()) < wanted.numel()
         return wanted if few else None
 
-    def _without_poor_leaves(
-        self, nodes: _Nodes, block: Block, values: Tensor, total: Tensor
-    ) -> tuple[Block, Tensor]:
-        """Drop nodes whose best decision is no better than what was found.
-
-        Only where most decisions end at leaves, as most decisions of a large tree do.
-        """
-        child = block.pick(self.segments.below)
-        is_leaf = child < self.n_leaves
-        if not _most(is_leaf):
-            return block, values
-        best = self.head.log_of_unnormalized(block.node_max(values)).sub_(total).add_(nodes[1])
-        above = best.sub_(self.found[-1]).amax(1)
-        # Of equally probable leaves the first in tree order count; any may be below a node.
-        first = child.masked_fill(~is_leaf, 0).min()
-        counts = above >= 0 if bool(first < self.leaves[-1].max()) else above > 0
-        if _most(counts):
-            return block, values
-        block, kept = block.of_nodes(counts)
-        return block, values.index_select(0, kept)
-
-    def _sort_out(self, block: Block, log_p: Tensor) -> _Nodes:
-        """Note the leaves among the decisions, return the other nodes."""
-        child = block.pick(self.segments.below)
-        is_leaf = child < self.n_leaves
-        if not bool(is_leaf.any()) and self._most_seem_hopeful(log_p):
-            return self.n_nodes - 1 - child, log_p
-        above = self._above(log_p)
-        is_hopeful = above >= 0
-        # Of equally probable leaves the first in tree order count.
-        may_count = (above > 0) | (is_hopeful & (child < self.leaves[-1].max()))
-        self._note(*_select((child, log_p), may_count & is_leaf))
-        is_open = ~is_leaf if _most(is_hopeful) else is_hopeful & ~is_leaf
-        child, log_p = _select((child, log_p), is_open)
-        return self.n_nodes - 1 - child, log_p
-
     def _note(self, leaf: Tensor, log_p: Tensor) -> None:
         """Keep the k best leaves of each sample."""
         if not leaf.numel():
             return
         worst, column = self.found[-1], leaf[:, None]
         better = (log_p > worst) | ((log_p == worst) & (column < self.leaves[-1]))
+        # Sorting is slow, so only what may be among the best is sorted.
+        better &= log_p >= log_p.topk(min(self.k, leaf.numel()), dim=0).values[-1]
         some = better.any(1).nonzero().squeeze(1)
         if not some.numel():
             return
@@ -289,8 +222,6 @@ class _Search:
         # The best of them among those found before.
         leaves, order = torch.cat([self.leaves, leaves]).sort(dim=0, stable=True)
         log_p = torch.cat([self.found, log_p]).gather(0, order)
-        # A leaf found when looking ahead is met again.
-        log_p[1:].masked_fill_(leaves[1:] == leaves[:-1], self.lowest)
         log_p, order = log_p.sort(dim=0, descending=True, stable=True)
         self.found, self.leaves = log_p[: self.k], leaves.gather(0, order[: self.k])
 
@@ -302,56 +233,6 @@ class _Search:
             rest = first[~torch.isin(first, self.leaves[:n_possible, sample])]
             self.leaves[n_possible:, sample] = rest[: self.k - n_possible]
             self.found[n_possible:, sample] = -torch.inf
-
-
-class _Kept:
-    """Log p of decisions evaluated before, -inf for the samples they were not evaluated for."""
-
-    def __init__(self, segments: TreeSegments) -> None:
-        self.segments = segments
-        # From a decision to its position here; the same for all decisions of a node.
-        self.shift: Tensor | None = None
-        self.values: list[Tensor] = []
-        self.n_kept = 0
-
-    def keep(self, block: Block, log_conditional: Tensor) -> None:
-        """Keep log p of the decisions of nodes."""
-        n_kept = self.n_kept + log_conditional.shape[0]
-        if n_kept > _MAX_KEPT:
-            return
-        if self.shift is None:
-            self.shift = torch.full_like(self.segments.first_decision, _UNKNOWN)
-        position = torch.arange(self.n_kept, n_kept, device=block.node.device)
-        self.shift[block.to_decisions(block.node)] = position - block.decision
-        self.values.append(log_conditional)
-        self.n_kept = n_kept
-
-    def knows(self, nodes: _Nodes, worst: Tensor) -> Tensor | None:
-        """Tell which nodes are known for every sample to which they matter: log P >= `worst`.
-
-        None means that too few are known to treat them separately.
-        """
-        if self.shift is None:
-            return None
-        shift = self.shift.index_select(0, nodes[0])
-        known = shift < _UNKNOWN
-        if 2 * int(known.count_nonzero()) <= known.numel():
-            return None
-        first = self.segments.first_decision.index_select(0, nodes[0]) + shift
-        first_value = self._pick(first.masked_fill_(~known, 0))
-        known &= ~((nodes[1] >= worst) & (first_value == -torch.inf)).any(1)
-        return known if 2 * int(known.count_nonzero()) > known.numel() else None
-
-    def read(self, block: Block) -> Tensor:
-        """Return log p of the decisions of known nodes."""
-        assert self.shift is not None
-        shift = block.to_decisions(self.shift.index_select(0, block.node))
-        return self._pick(block.decision + shift)
-
-    def _pick(self, positions: Tensor) -> Tensor:
-        if len(self.values) > 1:
-            self.values = [torch.cat(self.values)]
-        return self.values[0].index_select(0, positions)
 
 
 def _most(mask: Tensor) -> bool:
@@ -366,11 +247,15 @@ def _select(nodes: _Nodes, mask: Tensor) -> _Nodes:
     return nodes[0].index_select(0, marked), nodes[1].index_select(0, marked)
 
 
-def _best_of_each_sample(nodes: _Nodes, width: int) -> _Nodes:
-    """Return the best nodes of each sample; for the others they are impossible."""
+def _best_of_each_sample(nodes: _Nodes, width: int) -> tuple[_Nodes, _Nodes]:
+    """Return the best nodes of each sample, and the rest; no sample meets a node twice."""
     position, log_p = nodes
     if position.shape[0] <= width:
-        return nodes
+        return nodes, (position[:0], log_p[:0])
     best, place = log_p.topk(width, dim=0)
-    log_p = torch.full_like(log_p, -torch.inf).scatter(0, place, best)
-    return _select((position, log_p), log_p.amax(1) > -torch.inf)
+    alone = torch.full_like(log_p, -torch.inf).scatter(0, place, best)
+    is_best = alone.amax(1) > -torch.inf
+    if _COST_OF_A_PAIR * width < int(is_best.count_nonzero()):
+        # Each for its own samples only, as single pairs.
+        return _select((position, alone), is_best), (position, log_p.scatter(0, place, -torch.inf))
+    return _select(nodes, is_best), _select(nodes, ~is_best)
