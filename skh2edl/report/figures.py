@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score
 
 from ..metrics import hierarchical_report, kept_ancestor
-from ..metrics.inputs import is_labelled, truth_on_level
+from ..metrics.inputs import is_labelled
 from ..metrics.report import level_title
 from ..taxonomy.tree import IntArray
 from .predictions import BoolArray, Predictions
@@ -221,7 +221,7 @@ def level_figures(predictions: Predictions, truth: IntArray) -> list[LevelFigure
     report = hierarchical_report(tree.labels(truth), predictions.proba, tree, output_dict=True)
     levels = []
     for depth in range(1, tree.n_levels + 1):
-        wanted = truth_on_level(truth, tree, depth)
+        wanted = np.where(is_labelled(truth, tree), tree.climb_to_depth(truth, depth), -1)
         found, probability = predictions.best_of_level(depth)
         counts = wanted >= 0
         n_samples, n_right = int(counts.sum()), int((wanted == found)[counts].sum())
