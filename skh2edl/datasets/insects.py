@@ -1,9 +1,13 @@
 """Draw invented insects: order by body, genus by kind of marks, species by count or colour."""
 
+from collections.abc import Callable
+from functools import lru_cache, partial
+
 import numpy as np
 from PIL import Image, ImageDraw
 
 from ..taxonomy import Taxonomy
+from ..utils.threads import one_thread_for_numpy
 from ._drawing import blur_kernels, check_integers, check_range, deal, generator, random_split
 from ._record import LabelledImages
 
@@ -150,16 +154,18 @@ def make_insects(
     amounts["blur"] **= 2
     for key, (low, high) in ranges.items():
         amounts[key] = low + (high - low) * amounts[key]
-    scenes = _draw_scenes(kind, list(paths.values()), rng)
+    drawn = list(paths.values())
+    scenes = _draw_scenes(kind, drawn, rng)
     split = random_split(n_samples, rng)
 
-    masters = _Masters(list(paths.values()), image_size)
     images = np.empty((n_samples, image_size, image_size, 3), dtype=np.uint8)
     covered = np.empty(n_samples)
-    for start in range(0, n_samples, _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        chunk = {key: values[rows] for key, values in {**scenes, **amounts}.items()}
-        images[rows], covered[rows] = _compose(masters, kind[rows], chunk, image_size, rng)
+    with one_thread_for_numpy():  # several round in another way
+        for start in range(0, n_samples, _CHUNK):
+            rows = slice(start, start + _CHUNK)
+            chunk = {key: values[rows] for key, values in {**scenes, **amounts}.items()}
+            insects = [drawn[i] for i in kind[rows]]
+            images[rows], covered[rows] = _compose(insects, chunk, image_size, rng)
 
     names = np.array([path[-1] for path in paths])
     depth = np.array([len(path) for path in paths])
@@ -239,34 +245,18 @@ def _visible(blur, half_length, covered):
     return np.logical_and.accumulate(seen).sum(axis=0)
 
 
-class _Masters:
-    """Coverage of each layer by each insect, upright and twice the size of the images."""
-
-    def __init__(self, drawn, image_size):
-        self._drawn, self._masters = drawn, {}
-        self.size = 2 * image_size
-
-    def __call__(self, kind):
-        if kind not in self._masters:
-            order, marks, which = self._drawn[kind]
-            half = _draw_half(order, marks, which, 2 * self.size)
-            layer = np.concatenate([half[:, ::-1], half], axis=1)
-            bands = [Image.fromarray(np.uint8(255) * (layer == i)) for i in (1, 2, 3, 4)]
-            # CMYK has four bands that interpolate alone; RGBA multiplies the first three.
-            self._masters[kind] = Image.merge("CMYK", [band.reduce(2) for band in bands])
-        return self._masters[kind]
-
-
-def _draw_half(order, marks, which, size):
-    """Return the layers of the right half as (size, size / 2) indices; 0 is no insect."""
-    pen = _Pen(size)
-    boxes = _OUTLINES[order](pen)
-    patterned = pen.array() == _WING
-    pattern = _Pen(size)
-    for box in boxes:
+@lru_cache(maxsize=256)  # more than the leaves, of which every image is one
+def _draw_upright(order, marks, which, size):
+    """Return the coverage of each layer by an insect, as an image of four bands."""
+    pen, pattern = _Pen(2 * size), _Pen(2 * size)
+    for box in _OUTLINES[order](pen):
         _PATTERNS[marks](pattern, box, which)
     layer, over = pen.array(), pattern.array()
-    return np.where(patterned & (over > 0), over, layer)
+    half = np.where((layer == _WING) & (over > 0), over, layer)
+    layer = np.concatenate([half[:, ::-1], half], axis=1)
+    bands = [Image.fromarray(np.uint8(255) * (layer == i)) for i in (1, 2, 3, 4)]
+    # CMYK has four bands that interpolate alone; RGBA multiplies the first three.
+    return Image.merge("CMYK", [band.reduce(2) for band in bands])
 
 
 class _Pen:
@@ -398,18 +388,12 @@ def _spotted(pen, box, count):
         pen.ellipse(_MARK, *_place(box, across, 0.85 * along), radius, radius)
 
 
-def _banded(pen, box, count):
+def _bars(pen, box, count, *, first=0.0, across=False):
+    """Draw bars across a wing, from a fraction `first` of it on, or along it."""
     for i in range(count):
-        low, high = (0.15 + 0.85 * (i + at) / count for at in (0.33, 0.67))
-        corners = [_place(box, a, v) for a, v in [(-1, low), (2, low), (2, high), (-1, high)]]
-        pen.polygon(_MARK, corners, rounds=0)
-
-
-def _striped(pen, box, count):
-    for i in range(count):
-        low, high = ((i + at) / count for at in (0.33, 0.67))
-        corners = [_place(box, a, v) for a, v in [(low, -1), (high, -1), (high, 2), (low, 2)]]
-        pen.polygon(_MARK, corners, rounds=0)
+        low, high = (first + (1 - first) * (i + at) / count for at in (0.33, 0.67))
+        corners = [(-1, low), (2, low), (2, high), (-1, high)]
+        pen.polygon(_MARK, [_place(box, *c[:: 1 if across else -1]) for c in corners], rounds=0)
 
 
 def _ringed(pen, box, colour):
@@ -420,22 +404,22 @@ def _ringed(pen, box, colour):
     pen.ellipse(_ACCENT, *centre, 0.09, 0.09)
 
 
-_PATTERNS = {
+_PATTERNS: dict[str, Callable[..., None]] = {
     "spotted": _spotted,
-    "banded": _banded,
-    "striped": _striped,
+    "banded": partial(_bars, first=0.15, across=True),
+    "striped": _bars,
     "ringed": _ringed,
     "plain": lambda *_: None,
 }
 
 
-def _compose(masters, kind, scene, size, rng):
+def _compose(insects, scene, size, rng):
     """Return (n, size, size, 3) images, and the fraction of each insect behind the grass."""
-    n = len(kind)
-    turns = _affine(scene, masters.size, size)
+    n = len(insects)
     layers = np.empty((n, size, size, 4), dtype=np.float32)
-    for i, (which, turn) in enumerate(zip(kind.tolist(), turns, strict=True)):
-        layers[i] = masters(which).transform(
+    # Drawn at twice the size, so that turning keeps the edges sharp.
+    for i, (insect, turn) in enumerate(zip(insects, _affine(scene, 2 * size, size), strict=True)):
+        layers[i] = _draw_upright(*insect, 2 * size).transform(
             (size, size), Image.Transform.AFFINE, turn, Image.Resampling.BILINEAR
         )
     layers /= 255

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from skh2edl.datasets import make_insects
 from skh2edl.datasets.insects import DETAIL, LEVELS
@@ -50,6 +51,14 @@ def test_a_seed_draws_the_same_insects_at_any_blur(insects):
     assert (blurred.split == insects.split).all()
     assert (blurred.info["covered"] == insects.info["covered"]).all()
     assert (make_insects(660, random_state=1).labels != insects.labels).any()
+
+
+def test_the_number_of_threads_does_not_change_a_pixel():
+    drawn = []
+    for n_threads in (1, 2):
+        with threadpool_limits(n_threads):
+            drawn.append(make_insects(60, image_size=64, random_state=4).images)
+    assert (drawn[0] == drawn[1]).all()
 
 
 def test_a_blur_hides_the_species_first_then_the_genus_then_the_order():

@@ -380,7 +380,7 @@ def test_weights_that_break_in_the_last_step_are_not_kept(tmp_path, monkeypatch)
 
     monkeypatch.setattr(training._Run, "_one_epoch", one_epoch_then_poison)
     message = (
-        r"Weights became NaN .* epoch 1, batch 4, which begins with row .*'head.linear.weight'"
+        r"Weights \(head\.linear\.weight\) became NaN .* epoch 1, batch 4, which begins with row"
     )
     with pytest.raises(FloatingPointError, match=message):
         by_epochs(checkpoint_dir=tmp_path).fit(X, y)
