@@ -45,7 +45,6 @@ _EXPORTS = {
     "fuse_subjects": "decisions",
     "load_model": "estimators.model_files",
     "push_to_hub": "estimators.hub",
-    "rank_for_annotation": "decisions",
 }
 
 __all__ = ["__version__", *_EXPORTS]
@@ -56,7 +55,6 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .decisions import MinimumCostClassifier as MinimumCostClassifier
     from .decisions import NoveltyDetector as NoveltyDetector
     from .decisions import fuse_subjects as fuse_subjects
-    from .decisions import rank_for_annotation as rank_for_annotation
     from .estimators.baselines import FlatCEClassifier as FlatCEClassifier
     from .estimators.baselines import HierCEClassifier as HierCEClassifier
     from .estimators.baselines import HXEClassifier as HXEClassifier

@@ -1,4 +1,4 @@
-"""A report on a classifier: what to trust, what is confused, what to label next."""
+"""A report on a classifier: what to trust, what is confused, what to do next."""
 
 from .evaluation import EvaluationReport, write_report
 from .hedging import needed_thresholds

@@ -5,45 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..decisions.annotation import AnnotationPlan, rank_for_annotation
 from ..images import ImageSource
-from ..metrics.inputs import check_length, label_nodes
+from ..metrics.inputs import check_length, is_labelled, label_nodes
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.files import write_atomically
 from . import figures, questions
-from .images import choose_images, content_hashes, picture_source
-from .predictions import Predictions, read_predictions, unlabelled
-from .problems import find_problems, mended_truth
+from .hedging import HedgeFigures, hedge_figures
+from .images import content_hashes, picture_source
+from .predictions import Predictions, read_predictions
+from .problems import find_problems
 
-_PLANNED = 6
-_SHOWN_PAIRS = 8
+# Pairs of confused classes that are kept.
+_MAX_PAIRS = 8
 # Fields of the records that hold nodes; the JSON has their labels.
-_NODE_FIELDS = {"truth", "predicted", "meeting", "node", "nodes", "taken_for", "children"}
-
-
-class Mended(NamedTuple):
-    """The figures as they would be without the faults of the data that explain mistakes.
-
-    Attributes
-    ----------
-    n_samples : int
-        Images concerned.
-    levels : list of LevelFigures
-        From the top.
-    hedges : list of HedgeFigures
-        At the same target accuracies.
-    """
-
-    n_samples: int
-    levels: list[figures.LevelFigures]
-    hedges: list[figures.HedgeFigures]
+_NODE_FIELDS = {"truth", "predicted", "meeting", "node", "nodes", "taken_for"}
 
 
 class EvaluationReport:
@@ -83,24 +65,28 @@ class EvaluationReport:
 
     Attributes
     ----------
+    verdict : str
+        One line: which levels to trust, how often they are right, which not to trust.
+    questions : list of Question
+        Which level can be trusted, which classes are confused, what to do next, when not to use it.
     levels : list of LevelFigures
         From the top.
-    confusions : list of Confusion
-        The most frequent first; last the one with the highest rate, if it is not among them.
-    classes : list of ClassFigures
+    nodes : dict of int to NodeFigures
+        Every node with images, measured on its own images.
+    classes : list of NodeFigures
         Leaves, those with the most mistakes first.
-    decisions : list of DecisionFigures
+    decisions : list of NodeFigures
         Branching nodes, those with the most first errors first.
     hedges : list of HedgeFigures
         At 90, 95 and 99 %.
+    mistakes : list of Mistake
+        The surest first.
+    confusions : list of Confusion
+        The eight most frequent pairs.
+    uncertainty : UncertaintyFigures or None
+        Whether uncertainty tells wrong predictions from right ones.
     problems : list of DataProblem
         Serious ones first.
-    mended : Mended or None
-        Levels and hedges without the faults of the data that explain mistakes.
-    plan : AnnotationPlan or None
-        Images with the most uncertainty, at different places, for evidential classifiers.
-    questions : list of Question
-        Which level can be trusted, which classes are confused, what to label next.
 
     Examples
     --------
@@ -113,10 +99,10 @@ class EvaluationReport:
     >>> y = np.tile(["lynx", "puma", "dog"], 80)
     >>> clf = H2EDLClassifier(tree, backbone=None).fit(X[:120], y[:120])
     >>> report = EvaluationReport.from_estimator(clf, X[120:], y[120:])
+    >>> report.verdict
+    'Trust level 1 (98 % right, 117 of 120) and the finest level (97 % right, 116 of 120).'
     >>> report.questions[0].answer
-    'All levels, down to “leaf”'
-    >>> report.levels[0].n_samples
-    120
+    'All levels, down to the finest level'
     >>> report.write("report.html")  # doctest: +SKIP
     """
 
@@ -139,7 +125,8 @@ class EvaluationReport:
     ) -> None:
         if not 0 < trust < 1:
             raise ValueError(f"trust must be a fraction between 0 and 1, got {trust!r}.")
-        self.predictions, self.truth, self.taxonomy = predictions, truth, predictions.taxonomy
+        self.predictions, self.taxonomy = predictions, predictions.taxonomy
+        self.truth = truth = self.taxonomy.last_of_chain[truth]
         self.title, self.trust, self.facts = title, trust, dict(facts or {})
         self.is_cross_calibrated, self.calibration_note = calibration is None, calibration_note
         self.names = self._check_names(names)
@@ -161,24 +148,34 @@ class EvaluationReport:
 
         read, labels = self._readable()
         self.n_samples = len(read)
-        self.n_labelled = int((~unlabelled(labels, self.taxonomy)).sum())
-        self.n_mistakes = int(figures.mistaken(read, labels).sum())
+        self.n_labelled = int(is_labelled(labels, self.taxonomy).sum())
         self.levels = figures.level_figures(read, labels)
         self.kept = figures.kept_ancestors(read, labels)
-        self.classes = figures.class_figures(read, labels, train_truth)
-        self.decisions = figures.decision_figures(read, labels)
-        self.hedges = figures.hedge_figures(predictions, truth, calibration)
-        self.mended = self._mend(read, labels, train_truth, calibration)
-        pairs = figures.confusion_pairs(predictions, np.where(predictions.readable, truth, 0))
-        self.confusions = self._shown_pairs(pairs)
-        self.plan = self._plan()
-        explained = questions.explained_classes(self.problems)
-        self.chosen = choose_images(predictions, truth, explained=explained)
+        self.nodes = figures.node_figures(read, labels, train_truth)
+        self.hedges = hedge_figures(predictions, truth, calibration)
+        self.mistakes = figures.find_mistakes(predictions, truth)
+        self.n_mistakes = len(self.mistakes)
+        self.confusions = figures.confusion_pairs(predictions, truth)[:_MAX_PAIRS]
+        self.uncertainty = figures.uncertainty_figures(predictions, truth)
+        self.verdict = questions.verdict(self)
         self.questions = [
             questions.which_level(self),
-            questions.which_classes(self, pairs),
-            questions.what_to_label(self),
+            questions.which_classes(self),
+            questions.what_next(self),
+            questions.when_not(self),
         ]
+
+    @property
+    def classes(self) -> list[figures.NodeFigures]:
+        """Leaves with images, those with the most mistakes first."""
+        leaves = [row for row in self.nodes.values() if not self.taxonomy.n_children[row.node]]
+        return sorted(leaves, key=lambda row: (-row.n_wrong, row.accuracy, row.node))
+
+    @property
+    def decisions(self) -> list[figures.NodeFigures]:
+        """Branching nodes with images below them, those with the most first errors first."""
+        rows = [row for row in self.nodes.values() if row.n_passing]
+        return sorted(rows, key=lambda row: (-row.n_first_errors, row.node))
 
     def _check_names(self, names: Sequence[str] | None) -> list[str]:
         if names is None:
@@ -207,36 +204,6 @@ class EvaluationReport:
                 "None of the images could be read, so there is nothing to measure. Check the paths."
             )
         return self.predictions[rows], self.truth[rows]
-
-    def _mend(
-        self,
-        predictions: Predictions,
-        truth: IntArray,
-        train_truth: IntArray | None,
-        calibration: npt.NDArray[np.float64] | None,
-    ) -> Mended | None:
-        """Measure again without the faults of the data, None where no image is concerned."""
-        moved = mended_truth(predictions, truth, train_truth)
-        if not (n_samples := int((moved != truth).sum())):
-            return None
-        hedges = figures.hedge_figures(predictions, moved, calibration)
-        return Mended(n_samples, figures.level_figures(predictions, moved), hedges)
-
-    def _shown_pairs(self, pairs: Sequence[figures.Confusion]) -> list[figures.Confusion]:
-        """Return the most frequent pairs, and the one with the worst rate."""
-        shown = list(pairs[:_SHOWN_PAIRS])
-        worst = figures.worst_rate([p for p in pairs if not questions.is_one_name(self, p)])
-        if worst is not None and all(pair is not worst for pair in shown):
-            shown.append(worst)
-        return shown
-
-    def _plan(self) -> AnnotationPlan | None:
-        """Choose images with uncertainty at different places."""
-        if self.predictions.opinion is None:
-            return None
-        rows = np.flatnonzero(self.predictions.readable)
-        plan = rank_for_annotation(self.predictions.opinion[rows], min(_PLANNED, rows.size))
-        return plan._replace(rows=rows[plan.rows])
 
     @classmethod
     def from_estimator(
@@ -340,14 +307,16 @@ class EvaluationReport:
             "n_samples": self.n_samples,
             "n_labelled": self.n_labelled,
             "n_mistakes": self.n_mistakes,
+            "verdict": self.verdict,
             "questions": self.questions,
             "levels": self.levels,
             "kept_ancestor": self.kept,
             "confusions": [pair._replace(rows=names[pair.rows]) for pair in self.confusions],
+            "mistakes": [each._replace(row=names[each.row]) for each in self.mistakes],
             "classes": self.classes,
-            "decisions": [row for row in self.decisions if row.n_passing],
+            "decisions": self.decisions,
             "hedges": self.hedges,
-            "mended": self.mended,
+            "uncertainty": self.uncertainty,
             "problems": self.problems,
         }
         plain: dict[str, Any] = _plain(content, self.taxonomy)
@@ -372,9 +341,9 @@ def _plain(value: Any, tree: Taxonomy) -> Any:
     """Return plain values: records as dicts, their nodes as labels, NaN as None."""
     if hasattr(value, "_asdict"):
         fields = value._asdict()
-        if isinstance(value, figures.HedgeFigures):
+        if isinstance(value, HedgeFigures):
             del fields["nodes"]
-        if isinstance(value, (figures.LevelFigures, figures.HedgeFigures)):
+        if hasattr(value, "accuracy"):
             fields["accuracy"] = value.accuracy
         for key in _NODE_FIELDS & fields.keys():
             nodes = fields[key]

@@ -1,24 +1,23 @@
-"""The numbers of a report: levels, confusions, classes, decisions, hedges and uncertainty."""
+"""The numbers of a report: levels, nodes of the tree, mistakes, confusions and uncertainty.
+
+True labels are nodes, of a chain of only children the last.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score
 
-from ..decisions._ladders import covers
 from ..metrics import hierarchical_report, kept_ancestor
+from ..metrics.inputs import is_labelled
 from ..metrics.report import level_title
-from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
-from .hedging import TARGETS, hedged_nodes, needed_thresholds, threshold_for
-from .predictions import BoolArray, FloatArray, Predictions, unlabelled
-
-_NORMAL_95 = 1.959963984540054
+from .predictions import BoolArray, Predictions
 
 
 class LevelFigures(NamedTuple):
@@ -63,6 +62,51 @@ class LevelFigures(NamedTuple):
         return self.n_right / self.n_samples if self.n_samples else np.nan
 
 
+class NodeFigures(NamedTuple):
+    """How the images of one node fare.
+
+    Attributes
+    ----------
+    node : int
+        The node; of a chain of only children the last.
+    n_samples, n_right : int
+        Images labelled with the node or below it, and how many were predicted there.
+    n_passing : int
+        Of `n_samples`, images labelled below the node.
+    n_first_errors : int
+        Of `n_passing`, predictions that are right down to the node and wrong below it.
+    vacuity, stopping : float
+        Mean vacuity of the node's decision, and mean belief that stops here, over the `n_samples`
+        images; NaN for a leaf and without opinions.
+    taken_for, n_taken : tuple of int
+        What was predicted instead of the node (of a leaf: leaves, of others: nodes of its depth),
+        most frequent first, and how often.
+    n_training : int or None
+        Training labels at or below the node, None where they are not known.
+    """
+
+    node: int
+    n_samples: int
+    n_right: int
+    n_passing: int
+    n_first_errors: int
+    vacuity: float
+    stopping: float
+    taken_for: tuple[int, ...]
+    n_taken: tuple[int, ...]
+    n_training: int | None
+
+    @property
+    def n_wrong(self) -> int:
+        """Images of the node that were predicted elsewhere."""
+        return self.n_samples - self.n_right
+
+    @property
+    def accuracy(self) -> float:
+        """Fraction of the node's images that were predicted there, NaN without any."""
+        return self.n_right / self.n_samples if self.n_samples else np.nan
+
+
 class Confusion(NamedTuple):
     """Two classes that are taken for each other.
 
@@ -77,7 +121,7 @@ class Confusion(NamedTuple):
     meeting : int
         Their lowest common ancestor.
     rows : ndarray of int
-        The samples, the surest first.
+        Samples of `truth` predicted as `predicted`, the surest first.
     """
 
     truth: int
@@ -90,92 +134,26 @@ class Confusion(NamedTuple):
     rows: IntArray
 
 
-class ClassFigures(NamedTuple):
-    """How one leaf class fares.
+class Mistake(NamedTuple):
+    """A prediction that contradicts its label.
 
     Attributes
     ----------
-    node : int
-        The leaf.
-    n_samples, n_right : int
-        Samples with this label, and right predictions among them.
-    taken_for : tuple of int
-        Leaves that were predicted instead, most frequent first.
-    n_training : int or None
-        Training labels of this class, None where they are not known.
+    row : int
+        The sample.
+    truth, predicted : int
+        Nodes of the label and of the most probable leaf.
+    probability : float
+        Of `predicted`.
+    depth : int
+        The first level that is wrong, in edges from the root.
     """
 
-    node: int
-    n_samples: int
-    n_right: int
-    taken_for: tuple[int, ...]
-    n_training: int | None
-
-
-class DecisionFigures(NamedTuple):
-    """What happens at one branching node.
-
-    Attributes
-    ----------
-    node : int
-        The branching node.
-    n_passing : int
-        Samples whose label lies below it.
-    n_first_errors : int
-        Of these, predictions that were right down to the node and wrong at its decision.
-    stopping : float
-        Mean belief that stops here, over the `n_passing` samples; NaN without opinions or samples.
-    children : tuple of int
-        The children in these first errors, as label or prediction, most frequent first.
-    """
-
-    node: int
-    n_passing: int
-    n_first_errors: int
-    stopping: float
-    children: tuple[int, ...]
-
-
-class HedgeFigures(NamedTuple):
-    """What the hedge gives at one target accuracy.
-
-    Attributes
-    ----------
-    target : float
-        The guaranteed accuracy.
-    threshold : float
-        Probability that a prediction must have; the mean over halves if each calibrated the
-        other, infinity where there were too few images to guarantee anything.
-    n_samples, n_right : int
-        Images labelled with a leaf, and right predictions among them; the root is always right.
-    low, high : float
-        95 % interval of the accuracy.
-    stops : tuple of (int, int)
-        Predictions that stop at the root, at each level below it, and at a leaf (last): how many,
-        and how many of these are right. Only images labelled with a leaf count.
-    nodes : ndarray of int of shape (n_all,)
-        The hedged predictions of all images.
-    """
-
-    target: float
-    threshold: float
-    n_samples: int
-    n_right: int
-    low: float
-    high: float
-    stops: tuple[tuple[int, int], ...]
-    nodes: IntArray
-
-    @property
-    def accuracy(self) -> float:
-        """Fraction of right predictions, NaN without samples."""
-        return self.n_right / self.n_samples if self.n_samples else np.nan
-
-    @property
-    def given(self) -> tuple[int, int]:
-        """Predictions other than the root, and right ones among them."""
-        n_given, n_right = np.sum(self.stops[1:], axis=0).tolist()
-        return n_given, n_right
+    row: int
+    truth: int
+    predicted: int
+    probability: float
+    depth: int
 
 
 class UncertaintyFigures(NamedTuple):
@@ -183,23 +161,27 @@ class UncertaintyFigures(NamedTuple):
 
     Attributes
     ----------
+    n_wrong, n_right : int
+        Wrong and right predictions among the images labelled with a leaf.
     of_wrong, of_right : float
-        Mean uncertainty of wrong and of right predictions.
+        Their mean uncertainty.
     separation : float
         How often the wrong one of such a pair is more uncertain (ROC area); 0.5 is chance.
     """
 
+    n_wrong: int
+    n_right: int
     of_wrong: float
     of_right: float
     separation: float
 
 
-def wilson_interval(n_right: float, n_samples: float) -> tuple[float, float]:
-    """Return the 95 % score interval of a fraction.
+def wilson_interval(n_right: int, n_samples: int) -> tuple[float, float]:
+    """Return the 95 % score interval of a fraction, NaN without samples.
 
     Parameters
     ----------
-    n_right, n_samples : float
+    n_right, n_samples : int
         Successes and trials.
 
     Examples
@@ -210,27 +192,19 @@ def wilson_interval(n_right: float, n_samples: float) -> tuple[float, float]:
     """
     if not n_samples:
         return np.nan, np.nan
-    seen, z2 = n_right / n_samples, _NORMAL_95**2
-    middle = (seen + z2 / (2 * n_samples)) / (1 + z2 / n_samples)
-    half = np.sqrt(seen * (1 - seen) / n_samples + z2 / (4 * n_samples**2))
-    half *= _NORMAL_95 / (1 + z2 / n_samples)
-    # Rounding must not put a bound beyond what was seen.
-    return max(min(float(middle - half), seen), 0.0), min(max(float(middle + half), seen), 1.0)
+    interval = binomtest(n_right, n_samples).proportion_ci(method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def mistaken(predictions: Predictions, truth: IntArray) -> BoolArray:
     """Tell which predicted leaves contradict their label; one below an ancestor label does not."""
-    tree = predictions.taxonomy
-    ends = tree.last_of_chain[truth]
-    return np.asarray(tree.lowest_common_ancestor(ends, predictions.best_leaves) != ends)
+    meeting = predictions.taxonomy.lowest_common_ancestor(truth, predictions.best_leaves)
+    return np.asarray(meeting != truth)
 
 
-def at_label_depth(predictions: Predictions, ends: IntArray) -> IntArray:
-    """Return the ancestor of each best leaf that is no deeper than the label."""
-    tree, found = predictions.taxonomy, predictions.best_leaves
-    while (below := tree.depths[found] > tree.depths[ends]).any():
-        found = np.where(below, tree.parents[found], found)
-    return np.asarray(tree.last_of_chain[found])
+def labelled_with_leaf(predictions: Predictions, truth: IntArray) -> BoolArray:
+    """Tell which images can be read and are labelled with a leaf."""
+    return np.asarray((predictions.taxonomy.n_children[truth] == 0) & predictions.readable)
 
 
 def level_figures(predictions: Predictions, truth: IntArray) -> list[LevelFigures]:
@@ -244,31 +218,30 @@ def level_figures(predictions: Predictions, truth: IntArray) -> list[LevelFigure
         Nodes of the true labels.
     """
     tree = predictions.taxonomy
-    labels, proba = tree.labels(truth), predictions.proba
-    report = hierarchical_report(labels, proba, tree, output_dict=True)
-    rows = []
+    report = hierarchical_report(tree.labels(truth), predictions.proba, tree, output_dict=True)
+    levels = []
     for depth in range(1, tree.n_levels + 1):
-        wanted = tree.climb_to_depth(truth, depth)
+        wanted = np.where(is_labelled(truth, tree), tree.climb_to_depth(truth, depth), -1)
         found, probability = predictions.best_of_level(depth)
-        counts = (wanted >= 0) & ~unlabelled(truth, tree)
+        counts = wanted >= 0
         n_samples, n_right = int(counts.sum()), int((wanted == found)[counts].sum())
-        metrics = report[level_title(tree, depth)]
-        rows.append(
+        title = level_title(tree, depth)
+        levels.append(
             LevelFigures(
-                level_title(tree, depth).replace("_", " "),
+                title.replace("_", " "),
                 depth,
                 int(tree.nodes_at_depth(depth).size),
                 n_samples,
                 n_right,
                 *wilson_interval(n_right, n_samples),
-                metrics["balanced_accuracy"],
-                metrics["ece"],
-                metrics["nll"],
-                metrics["brier"],
+                report[title]["balanced_accuracy"],
+                report[title]["ece"],
+                report[title]["nll"],
+                report[title]["brier"],
                 float(probability[counts].mean()) if n_samples else np.nan,
             )
         )
-    return rows
+    return levels
 
 
 def kept_ancestors(predictions: Predictions, truth: IntArray) -> list[float]:
@@ -283,6 +256,87 @@ def kept_ancestors(predictions: Predictions, truth: IntArray) -> list[float]:
         return [kept_ancestor(labels, given, tree, depth) for depth in range(1, tree.n_levels + 1)]
 
 
+def node_figures(
+    predictions: Predictions, truth: IntArray, train_truth: IntArray | None = None
+) -> dict[int, NodeFigures]:
+    """Measure every node that has images, each on its own images.
+
+    Parameters
+    ----------
+    predictions : Predictions
+        What the classifier predicted.
+    truth : ndarray of int of shape (n_samples,)
+        Nodes of the true labels.
+    train_truth : ndarray of int, default=None
+        Nodes of the training labels.
+
+    Returns
+    -------
+    nodes : dict of int to NodeFigures
+        From the root down; of a chain of only children the last.
+    """
+    tree, opinion, best = predictions.taxonomy, predictions.opinion, predictions.best_leaves
+    meeting = tree.lowest_common_ancestor(truth, best)
+    labelled = np.flatnonzero(is_labelled(truth, tree))
+    order = labelled[np.argsort(tree.leaf_start[truth[labelled]], kind="stable")]
+    starts = tree.leaf_start[truth[order]]
+    branching = dict(zip(tree.branching_nodes.tolist(), range(tree.n_branching), strict=True))
+    n_training = None
+    if train_truth is not None:
+        n_training = tree.sum_below(np.bincount(train_truth, minlength=tree.n_nodes))
+    found = {}
+    for node in np.flatnonzero(tree.last_of_chain == np.arange(tree.n_nodes)).tolist():
+        start, stop = int(tree.leaf_start[node]), int(tree.leaf_stop[node])
+        rows = order[slice(*np.searchsorted(starts, (start, stop)))]
+        # A label above the node may begin at the same leaf.
+        rows = rows[tree.leaf_stop[truth[rows]] <= stop]
+        if not rows.size:
+            continue
+        leaf = tree.leaf_start[best[rows]]
+        away = best[rows[(leaf < start) | (leaf >= stop)]]
+        if node in branching:
+            away = tree.last_of_chain[tree.climb_to_depth(away, int(tree.depths[node]))]
+        taken = sorted(Counter(away.tolist()).items(), key=lambda item: (-item[1], item[0]))
+        passing = rows[truth[rows] != node]
+        vacuity = stopping = np.nan
+        if opinion is not None and node in branching:
+            column = branching[node]
+            vacuity = float(opinion.vacuity[rows, column].mean(dtype=np.float64))
+            stopping = float(opinion.mass[rows, tree.n_leaves + column].mean(dtype=np.float64))
+        found[node] = NodeFigures(
+            node,
+            rows.size,
+            rows.size - away.size,
+            passing.size,
+            int((meeting[passing] == node).sum()),
+            vacuity,
+            stopping,
+            tuple(other for other, _ in taken),
+            tuple(number for _, number in taken),
+            None if n_training is None else int(n_training[node]),
+        )
+    return found
+
+
+def find_mistakes(predictions: Predictions, truth: IntArray) -> list[Mistake]:
+    """Return the predictions that contradict their label, the surest first.
+
+    Parameters
+    ----------
+    predictions : Predictions
+        What the classifier predicted; images that could not be read do not count.
+    truth : ndarray of int of shape (n_samples,)
+        Nodes of the true labels.
+    """
+    tree, sure = predictions.taxonomy, predictions.path_probability[:, -1]
+    rows = np.flatnonzero(mistaken(predictions, truth) & predictions.readable)
+    rows = rows[np.argsort(-sure[rows], kind="stable")]
+    given = predictions.best_leaves[rows]
+    depths = tree.depths[tree.lowest_common_ancestor(truth[rows], given)] + 1
+    columns = (rows, truth[rows], given, sure[rows], depths)
+    return [Mistake(*each) for each in zip(*(c.tolist() for c in columns), strict=True)]
+
+
 def confusion_pairs(predictions: Predictions, truth: IntArray) -> list[Confusion]:
     """Return all pairs of classes that are taken for each other, the most frequent first.
 
@@ -291,18 +345,18 @@ def confusion_pairs(predictions: Predictions, truth: IntArray) -> list[Confusion
     Parameters
     ----------
     predictions : Predictions
-        What the classifier predicted.
+        What the classifier predicted; images that could not be read do not count.
     truth : ndarray of int of shape (n_samples,)
         Nodes of the true labels; an ancestor is compared with the predicted node of its depth.
     """
     tree = predictions.taxonomy
-    ends = tree.last_of_chain[truth]
-    predicted = at_label_depth(predictions, ends)
     pairs: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for row in np.flatnonzero(mistaken(predictions, truth)).tolist():
-        pairs[int(ends[row]), int(predicted[row])].append(row)
-    n_labelled = np.bincount(ends, minlength=tree.n_nodes)
-    sure = predictions.path_probability[:, -1]
+    for mistake in find_mistakes(predictions, truth):
+        predicted = mistake.predicted
+        while tree.depths[predicted] > tree.depths[mistake.truth]:
+            predicted = int(tree.parents[predicted])
+        pairs[mistake.truth, int(tree.last_of_chain[predicted])].append(mistake.row)
+    n_labelled = np.bincount(truth[predictions.readable], minlength=tree.n_nodes)
     found = []
     for (first, second), rows in pairs.items():
         n_back = len(pairs.get((second, first), ()))
@@ -318,244 +372,11 @@ def confusion_pairs(predictions: Predictions, truth: IntArray) -> list[Confusion
                 n_back,
                 int(n_labelled[second]),
                 int(tree.lowest_common_ancestor(first, second)),
-                np.array(rows)[np.argsort(-sure[rows], kind="stable")],
+                np.array(rows),
             )
         )
     found.sort(key=lambda pair: (-pair.n_mistaken - pair.n_back, -pair.n_mistaken, pair.truth))
     return found
-
-
-def worst_rate(confusions: Sequence[Confusion]) -> Confusion | None:
-    """Return the pair with the largest fraction of one class taken for the other.
-
-    Pairs are compared by lower ends of 95 % intervals, so that one image of one is not the worst.
-
-    Parameters
-    ----------
-    confusions : sequence of Confusion
-        All pairs.
-
-    Returns
-    -------
-    pair : Confusion or None
-        None where there is no pair.
-    """
-
-    def rate(pair: Confusion) -> float:
-        there = wilson_interval(pair.n_mistaken, pair.n_truth)[0]
-        return max(there, wilson_interval(pair.n_back, pair.n_predicted)[0] if pair.n_back else 0)
-
-    return max(confusions, key=rate, default=None)
-
-
-def class_figures(
-    predictions: Predictions, truth: IntArray, train_truth: IntArray | None = None
-) -> list[ClassFigures]:
-    """Count right predictions of every leaf that has samples, those with the most mistakes first.
-
-    Parameters
-    ----------
-    predictions : Predictions
-        What the classifier predicted.
-    truth : ndarray of int of shape (n_samples,)
-        Nodes of the true labels; those that are no leaves do not count.
-    train_truth : ndarray of int, default=None
-        Nodes of the training labels.
-    """
-    tree = predictions.taxonomy
-    ends = tree.last_of_chain[truth]
-    n_training = None
-    if train_truth is not None:
-        n_training = np.bincount(tree.last_of_chain[train_truth], minlength=tree.n_nodes)
-    rows = []
-    for leaf in tree.leaf_nodes.tolist():
-        given = predictions.best_leaves[ends == leaf]
-        if not given.size:
-            continue
-        others, counts = np.unique(given[given != leaf], return_counts=True)
-        rows.append(
-            ClassFigures(
-                leaf,
-                int(given.size),
-                int((given == leaf).sum()),
-                tuple(others[np.argsort(-counts, kind="stable")].tolist()),
-                None if n_training is None else int(n_training[leaf]),
-            )
-        )
-    rows.sort(key=lambda row: (row.n_right - row.n_samples, row.n_right / row.n_samples, row.node))
-    return rows
-
-
-def average_wrong(classes: Sequence[ClassFigures]) -> float:
-    """Return the fraction of wrong predictions among all images of some leaves, NaN without any."""
-    n_samples = sum(row.n_samples for row in classes)
-    return sum(row.n_samples - row.n_right for row in classes) / n_samples if n_samples else np.nan
-
-
-def classes_to_collect(
-    classes: Sequence[ClassFigures], explained: Sequence[int] = ()
-) -> list[ClassFigures]:
-    """Order the classes by how much they need more training images.
-
-    A class is among them if it is wrong at least as often as the average of those that are not
-    explained. They are ordered by the lower end of the 95 % interval of their fraction wrong,
-    divided by the number of training images where that is known.
-
-    Parameters
-    ----------
-    classes : sequence of ClassFigures
-        Leaves with samples.
-    explained : sequence of int, default=()
-        Leaves whose mistakes have another remedy; they do not count.
-
-    Returns
-    -------
-    classes : list of ClassFigures
-
-    Examples
-    --------
-    >>> rows = [ClassFigures(1, 10, 5, (3,), 90), ClassFigures(2, 10, 6, (3,), 10),
-    ...         ClassFigures(3, 10, 9, (1,), 2)]
-    >>> [row.node for row in classes_to_collect(rows)]
-    [2, 1]
-    """
-    apart = set(explained)
-    others = [row for row in classes if row.node not in apart]
-    average = average_wrong(others)
-
-    def need(row: ClassFigures) -> tuple[float, int, int]:
-        low, _ = wilson_interval(row.n_samples - row.n_right, row.n_samples)
-        return -low / (row.n_training or 1), row.n_right - row.n_samples, row.node
-
-    poor = [
-        row
-        for row in others
-        if row.n_right < row.n_samples and 1 - row.n_right / row.n_samples >= average - 1e-12
-    ]
-    return sorted(poor, key=need)
-
-
-def decision_figures(predictions: Predictions, truth: IntArray) -> list[DecisionFigures]:
-    """Count first errors and stopped belief at every branching node, the worst first.
-
-    Parameters
-    ----------
-    predictions : Predictions
-        What the classifier predicted.
-    truth : ndarray of int of shape (n_samples,)
-        Nodes of the true labels.
-    """
-    tree = predictions.taxonomy
-    ends = tree.last_of_chain[truth]
-    wrong = np.flatnonzero(mistaken(predictions, truth))
-    given = predictions.best_leaves[wrong]
-    meeting = tree.lowest_common_ancestor(ends[wrong], given)
-    n_labelled = np.bincount(ends, minlength=tree.n_nodes)
-    passing = tree.sum_below(n_labelled) - n_labelled
-    stopping = np.full(tree.n_branching, np.nan)
-    if predictions.opinion is not None:
-        mass = predictions.opinion.mass[:, tree.n_leaves :]
-        for branching, node in enumerate(tree.branching_nodes.tolist()):
-            below = (tree.leaf_start[ends] >= tree.leaf_start[node]) & (ends != node)
-            below &= tree.leaf_stop[ends] <= tree.leaf_stop[node]
-            if below.any():
-                stopping[branching] = mass[below, branching].mean(dtype=np.float64)
-    involved: dict[int, Counter[int]] = defaultdict(Counter)
-    for node, *both in zip(meeting.tolist(), ends[wrong].tolist(), given.tolist(), strict=True):
-        involved[node].update(_child_towards(tree, node, end) for end in both)
-    rows = []
-    for branching, node in enumerate(tree.branching_nodes.tolist()):
-        children = sorted(involved[node].items(), key=lambda item: (-item[1], item[0]))
-        rows.append(
-            DecisionFigures(
-                node,
-                int(passing[node]),
-                int((meeting == node).sum()),
-                float(stopping[branching]),
-                tuple(child for child, _ in children),
-            )
-        )
-    rows.sort(key=lambda row: (-row.n_first_errors, -np.nan_to_num(row.stopping), row.node))
-    return rows
-
-
-def _child_towards(tree: Taxonomy, node: int, end: int) -> int:
-    while tree.parents[end] != node:
-        end = int(tree.parents[end])
-    return end
-
-
-def hedge_figures(
-    predictions: Predictions, truth: IntArray, needed: FloatArray | None = None
-) -> list[HedgeFigures]:
-    """Measure the hedge at each of :data:`~skh2edl.report.hedging.TARGETS`.
-
-    Parameters
-    ----------
-    predictions : Predictions
-        What the classifier predicted.
-    truth : ndarray of int of shape (n_samples,)
-        Nodes of the true labels.
-    needed : ndarray, default=None
-        Thresholds needed by held-out images. None divides the images into two halves, of which
-        each sets the threshold of the other, so that no prediction sets its own threshold.
-    """
-    tree, leaves = predictions.taxonomy, predictions.leaf_probability
-    ends = tree.last_of_chain[truth]
-    counted = labelled_with_leaf(predictions, truth)
-    half = np.zeros(len(leaves), dtype=np.int64)
-    if needed is None:
-        # Every second image, in an order that does not follow classes or folders.
-        half[np.random.default_rng(0).permutation(len(leaves))[::2]] = 1
-        others = [(half != side) & predictions.readable for side in (0, 1)]
-        parts = [needed_thresholds(leaves[other], ends[other], tree) for other in others]
-    else:
-        parts = [np.asarray(needed, dtype=np.float64)]
-    figures = []
-    for target in TARGETS:
-        thresholds = [threshold_for(part, target) for part in parts]
-        nodes = np.empty(len(leaves), dtype=np.int64)
-        for side, threshold in enumerate(thresholds):
-            nodes[half == side] = hedged_nodes(leaves[half == side], tree, threshold)
-        n_samples = int(counted.sum())
-        is_right = covers(nodes[counted, None], ends[counted], tree)[:, 0]
-        n_right = int(is_right.sum())
-        figures.append(
-            HedgeFigures(
-                target,
-                float(np.mean(thresholds)),
-                n_samples,
-                n_right,
-                *wilson_interval(n_right, n_samples),
-                _stops(tree, nodes[counted], is_right),
-                nodes,
-            )
-        )
-    return figures
-
-
-def _stops(tree: Taxonomy, nodes: IntArray, is_right: BoolArray) -> tuple[tuple[int, int], ...]:
-    """Count the nodes at the root, at each level, and at leaves, and the right ones of each."""
-    n_leaves = tree.leaf_stop[nodes] - tree.leaf_start[nodes]
-    place = np.where(n_leaves == 1, tree.n_levels, tree.depths[nodes])
-    place[n_leaves == tree.n_leaves] = 0
-    n_places = tree.n_levels + 1
-    counts = np.bincount(place, minlength=n_places).tolist()
-    right = np.bincount(place[is_right], minlength=n_places).tolist()
-    return tuple(zip(counts, right, strict=True))
-
-
-def labelled_with_leaf(predictions: Predictions, truth: IntArray) -> BoolArray:
-    """Tell which images can be read and are labelled with a leaf."""
-    tree = predictions.taxonomy
-    return np.asarray((tree.n_children[tree.last_of_chain[truth]] == 0) & predictions.readable)
-
-
-def uncertainty(predictions: Predictions) -> FloatArray:
-    """Return the belief that reaches no leaf; without opinions, 1 - P of the best leaf."""
-    if predictions.opinion is not None:
-        return np.asarray(predictions.opinion.nonspecificity, dtype=np.float64)
-    return 1 - predictions.path_probability[:, -1]
 
 
 def uncertainty_figures(predictions: Predictions, truth: IntArray) -> UncertaintyFigures | None:
@@ -569,10 +390,16 @@ def uncertainty_figures(predictions: Predictions, truth: IntArray) -> Uncertaint
         Nodes of the true labels; only those that are leaves count.
     """
     counted = labelled_with_leaf(predictions, truth)
-    wrong, left_open = mistaken(predictions, truth)[counted], uncertainty(predictions)[counted]
+    # Belief that reaches no leaf; without opinions, 1 - P of the best leaf.
+    left_open = 1 - predictions.path_probability[:, -1]
+    if predictions.opinion is not None:
+        left_open = predictions.opinion.nonspecificity
+    wrong, left_open = mistaken(predictions, truth)[counted], left_open[counted]
     if not wrong.any() or wrong.all():
         return None
     return UncertaintyFigures(
+        n_wrong=int(wrong.sum()),
+        n_right=int((~wrong).sum()),
         of_wrong=float(left_open[wrong].mean()),
         of_right=float(left_open[~wrong].mean()),
         separation=float(roc_auc_score(wrong, left_open)),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from ..decisions._ladders import last_rung, make_ladder
+from ..decisions._ladders import covers, last_rung, make_ladder
 from ..decisions._needed import thresholds_needed
 from ..decisions._quantile import conformal_quantile, whole_votes
+from ..metrics.inputs import is_labelled
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
-from .predictions import FloatArray, unlabelled
+from .figures import labelled_with_leaf, wilson_interval
+from .predictions import FloatArray, Predictions
 
 TARGETS = (0.9, 0.95, 0.99)
 
@@ -42,7 +46,7 @@ def needed_thresholds(
     array([0. , 0.5])
     """
     ends = tree.last_of_chain[truth]
-    counted = ~unlabelled(ends, tree)
+    counted = is_labelled(ends, tree)
     if not counted.any():
         return np.empty(0)
     needed = thresholds_needed("climb", leaf_probability[counted], ends[counted], tree)
@@ -89,3 +93,111 @@ def hedged_nodes(leaf_probability: FloatArray, tree: Taxonomy, threshold: float)
     ladder = make_ladder("climb", leaf_probability, tree)
     rung = last_rung(ladder, threshold)
     return np.asarray(ladder.nodes[np.arange(len(rung)), rung])
+
+
+class HedgeFigures(NamedTuple):
+    """What the hedge gives at one target accuracy.
+
+    Attributes
+    ----------
+    target : float
+        The guaranteed accuracy.
+    threshold : float
+        Probability that a prediction must have; the mean over halves if each calibrated the
+        other, infinity where there were too few images to guarantee anything.
+    n_samples, n_right : int
+        Images labelled with a leaf, and right predictions among them; the root is always right.
+    low, high : float
+        95 % interval of the accuracy.
+    stops : tuple of (int, int)
+        Predictions that stop at the root, at each level below it, and at a leaf (last): how many,
+        and how many of these are right. Only images labelled with a leaf count.
+    nodes : ndarray of int of shape (n_all,)
+        The hedged predictions of all images.
+    """
+
+    target: float
+    threshold: float
+    n_samples: int
+    n_right: int
+    low: float
+    high: float
+    stops: tuple[tuple[int, int], ...]
+    nodes: IntArray
+
+    @property
+    def accuracy(self) -> float:
+        """Fraction of right predictions, NaN without samples."""
+        return self.n_right / self.n_samples if self.n_samples else np.nan
+
+    @property
+    def given(self) -> tuple[int, int]:
+        """Predictions other than the root, and right ones among them."""
+        n_given, n_right = np.sum(self.stops[1:], axis=0).tolist()
+        return n_given, n_right
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether the guarantee was surely not kept."""
+        return bool(self.n_samples and self.high < self.target)
+
+
+def hedge_figures(
+    predictions: Predictions, truth: IntArray, needed: FloatArray | None = None
+) -> list[HedgeFigures]:
+    """Measure the hedge at each of :data:`TARGETS`.
+
+    Parameters
+    ----------
+    predictions : Predictions
+        What the classifier predicted.
+    truth : ndarray of int of shape (n_samples,)
+        Nodes of the true labels.
+    needed : ndarray, default=None
+        Thresholds needed by held-out images. None divides the images into two halves, of which
+        each sets the threshold of the other, so that no prediction sets its own threshold.
+    """
+    tree, leaves = predictions.taxonomy, predictions.leaf_probability
+    counted = labelled_with_leaf(predictions, truth)
+    half = np.zeros(len(leaves), dtype=np.int64)
+    if needed is None:
+        # Every second image, in an order that does not follow classes or folders.
+        half[np.random.default_rng(0).permutation(len(leaves))[::2]] = 1
+        others = [(half != side) & predictions.readable for side in (0, 1)]
+        parts = [needed_thresholds(leaves[other], truth[other], tree) for other in others]
+    else:
+        parts = [np.asarray(needed, dtype=np.float64)]
+    figures = []
+    for target in TARGETS:
+        thresholds = [threshold_for(part, target) for part in parts]
+        nodes = np.empty(len(leaves), dtype=np.int64)
+        for side, threshold in enumerate(thresholds):
+            nodes[half == side] = hedged_nodes(leaves[half == side], tree, threshold)
+        n_samples = int(counted.sum())
+        is_right = covers(nodes[counted, None], truth[counted], tree)[:, 0]
+        n_right = int(is_right.sum())
+        place = stop_places(nodes[counted], tree)
+        n_places = tree.n_levels + 1
+        stops = (
+            np.bincount(place, minlength=n_places).tolist(),
+            np.bincount(place[is_right], minlength=n_places).tolist(),
+        )
+        figures.append(
+            HedgeFigures(
+                target,
+                float(np.mean(thresholds)),
+                n_samples,
+                n_right,
+                *wilson_interval(n_right, n_samples),
+                tuple(zip(*stops, strict=True)),
+                nodes,
+            )
+        )
+    return figures
+
+
+def stop_places(nodes: IntArray, tree: Taxonomy) -> IntArray:
+    """Return the depth of each node: 0 for one that holds all leaves, the deepest for a leaf."""
+    n_leaves = tree.leaf_stop[nodes] - tree.leaf_start[nodes]
+    place = np.where(n_leaves == 1, tree.n_levels, tree.depths[nodes])
+    return np.where(n_leaves == tree.n_leaves, 0, place)

@@ -1,13 +1,13 @@
-"""The images of a report: what they hold, which of them are shown, and small pictures of them."""
+"""The images of a report: what they hold, and small pictures of them."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,9 @@ from PIL import Image
 
 from ..images import ImageSource, image_source
 from ..images.sources import BadImageError, PathSource
-from ..taxonomy.tree import IntArray
-from .figures import at_label_depth, mistaken, uncertainty
-from .predictions import Predictions
 
 # Sides in pixels: of a picture on the page, and of images that are kept as they are.
-_SIDE, _SMALL = 200, 64
+_SIDE, _SMALL = 160, 64
 
 
 def picture_source(images: Any) -> ImageSource | None:
@@ -80,76 +77,6 @@ def _content(source: Any, position: int) -> bytes:
         return Path(path).read_bytes()
     except OSError:
         return f"unreadable {path}".encode()
-
-
-class Chosen(NamedTuple):
-    """Positions of the images that a report shows.
-
-    Attributes
-    ----------
-    surest, least_sure, surest_mistakes : ndarray of int
-        The extreme ones first; no image twice.
-    next_mistakes : ndarray of int
-        Mistakes that follow on the surest; only their names are shown.
-    """
-
-    surest: IntArray
-    least_sure: IntArray
-    surest_mistakes: IntArray
-    next_mistakes: IntArray
-
-
-def choose_images(
-    predictions: Predictions,
-    truth: IntArray,
-    *,
-    explained: Sequence[int] = (),
-    n_each: int = 3,
-    n_next: int = 12,
-) -> Chosen:
-    """Choose the images to show: most certain, least certain, and certain but mistaken.
-
-    The most certain have the highest probability of the best leaf, as in the confusions; the
-    least certain leave the most belief open.
-
-    Parameters
-    ----------
-    predictions : Predictions
-        What the classifier predicted.
-    truth : ndarray of int of shape (n_samples,)
-        Nodes of the true labels.
-    explained : sequence of int, default=()
-        Leaves with a known fault of the data; mistakes on these are not shown.
-    n_each : int, default=3
-        How many of each kind; of one class at most one among the surest, of one class taken for
-        another at most one among the mistakes.
-    n_next : int, default=12
-        How many further mistakes.
-    """
-    tree, sure = predictions.taxonomy, predictions.path_probability[:, -1]
-    ends, wrong = tree.last_of_chain[truth], mistaken(predictions, truth)
-    rows = np.flatnonzero(predictions.readable & ~(wrong & np.isin(ends, explained)))
-    order = rows[np.argsort(-sure[rows], kind="stable")]
-    pairs = ends * tree.n_nodes + at_label_depth(predictions, ends)
-    mistakes = _first_of_each(order[wrong[order]], pairs, n_each + n_next)
-    shown = set(mistakes[:n_each])
-    others = [row for row in order.tolist() if row not in shown]
-    surest = _first_of_each(others, predictions.best_leaves, n_each)
-    shown.update(surest)
-    by_uncertainty = rows[np.argsort(-uncertainty(predictions)[rows], kind="stable")].tolist()
-    least = [row for row in by_uncertainty if row not in shown][:n_each]
-    parts = (surest, least, mistakes[:n_each], mistakes[n_each:])
-    return Chosen(*(np.array(part, dtype=np.int64) for part in parts))
-
-
-def _first_of_each(rows: Iterable[int], groups: IntArray, n_most: int) -> list[int]:
-    """Return the first row of each group, in order."""
-    found: dict[int, int] = {}
-    for row in rows:
-        if len(found) == n_most:
-            break
-        found.setdefault(int(groups[row]), int(row))
-    return list(found.values())
 
 
 def thumbnail(source: ImageSource, position: int) -> str | None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..estimators.base import TreeClassifier
 from ..estimators.h2edl import H2EDLClassifier
 from ..estimators.wrapping import find_taxonomy, has_opinions, leaf_log_probability, read_opinion
-from ..metrics.inputs import leaf_probabilities
+from ..metrics.inputs import leaf_probabilities, top_leaves, top_of_level
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
@@ -94,9 +94,8 @@ class Predictions:
     @cached_property
     def best_leaves(self) -> IntArray:
         """Node of the most probable leaf of each sample; of equals the first of ``classes_``."""
-        order = self.taxonomy.leaf_order
-        best = self.leaf_probability[:, order].argmax(axis=1)
-        return np.asarray(self.taxonomy.leaf_nodes[order[best]])
+        best = top_leaves(self.leaf_probability, self.taxonomy)
+        return np.asarray(self.taxonomy.leaf_nodes[best])
 
     @cached_property
     def path(self) -> IntArray:
@@ -136,10 +135,8 @@ class Predictions:
 
     def best_of_level(self, depth: int) -> tuple[IntArray, FloatArray]:
         """Return the most probable node of a level, and its probability, for each sample."""
-        nodes = self.taxonomy.nodes_at_depth(depth)
-        sums = np.add.reduceat(self.leaf_probability, self.taxonomy.leaf_start[nodes], axis=1)
-        best = sums.argmax(axis=1)
-        return np.asarray(nodes[best]), np.minimum(sums[np.arange(len(self)), best], 1)
+        nodes, probability = top_of_level(self.leaf_probability, self.taxonomy, depth)
+        return nodes, np.minimum(probability, 1)
 
     def bounds_of(self, nodes: IntArray) -> tuple[FloatArray, FloatArray] | None:
         """Return belief and plausibility of one node for each sample, None without opinions.
@@ -204,28 +201,12 @@ def read_predictions(
         raise ValueError("There is no sample to read. Give at least one.")
     blocks = []
     for start in range(0, n_samples, _BLOCK):
-        block = _read_block(estimator, take(X, slice(start, start + _BLOCK)), tree)
+        rows = slice(start, start + _BLOCK)
+        block = _read_block(estimator, X.iloc[rows] if hasattr(X, "iloc") else X[rows], tree)
         blocks.append(block)
         if on_rows is not None:
             on_rows(len(block))
     return _joined(blocks)
-
-
-def take(X: Any, rows: Any) -> Any:
-    """Return some samples of any kind of X.
-
-    Parameters
-    ----------
-    X : sequence, array or DataFrame
-        Samples.
-    rows : slice or ndarray of int
-        Positions of the samples.
-    """
-    if hasattr(X, "iloc"):
-        return X.iloc[rows]
-    if isinstance(X, (list, tuple)) and not isinstance(rows, slice):
-        return [X[row] for row in rows]
-    return X[rows]
 
 
 def _read_block(estimator: Any, X: Any, tree: Taxonomy) -> Predictions:
@@ -247,11 +228,6 @@ def _read_block(estimator: Any, X: Any, tree: Taxonomy) -> Predictions:
     leaves = np.exp(leaf_log_probability(estimator, X, tree))
     leaves /= leaves.sum(axis=1, keepdims=True)
     return Predictions(tree, leaves, opinion, np.ones(len(leaves), dtype=bool))
-
-
-def unlabelled(truth: IntArray, tree: Taxonomy) -> BoolArray:
-    """Tell which labels say nothing: the root's, or that of a chain that begins there."""
-    return np.asarray(tree.last_decision[truth] < 0)
 
 
 def _joined(blocks: list[Predictions]) -> Predictions:

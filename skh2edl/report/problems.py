@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..metrics.inputs import is_labelled
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
-from .predictions import BoolArray, Predictions, unlabelled
+from .predictions import BoolArray
 from .wording import counted
 
 FEW_SAMPLES = 5
@@ -98,8 +99,8 @@ _KINDS = {
         True,
     ),
     "untaught_nodes": (
-        "No training label lies below these nodes, so the model commits no belief there.",
-        "Label images of their children for training.",
+        "No training label lies below these classes, so the model cannot tell their kinds apart.",
+        "Label images of their kinds for training.",
         True,
     ),
 }
@@ -130,7 +131,7 @@ def find_problems(
     taxonomy : Taxonomy
         The tree.
     truth : ndarray of int of shape (n_samples,)
-        Nodes of the labels.
+        Nodes of the labels, of a chain of only children the last.
     names : sequence of str
         Name of each sample.
     readable : ndarray of bool, default=None
@@ -156,14 +157,13 @@ def find_problems(
         found.append(_problem("unreadable", title, of_row[rows]))
     if hashes is not None:
         found += _same_content(of_row, truth, hashes, train_hashes)
-    divided = divided_names(taxonomy, truth, train_truth)
-    if divided:
-        found.append(_divided_classes(taxonomy, divided))
-    told = [leaf for name in divided for leaf in name.leaves]
+    divided = _divided_classes(taxonomy, truth, train_truth)
+    found += [] if divided is None else [divided]
     found += _label_problems(taxonomy, truth, of_row)
+    told = () if divided is None else divided.nodes
     found += _leaf_problems(taxonomy, truth, train_truth, told)
     if train_truth is None and len(untaught):
-        title = f"{counted(len(untaught), 'decision was', 'decisions were')} never trained"
+        title = f"{counted(len(untaught), 'class was', 'classes were')} never divided in training"
         found.append(_problem("untaught_nodes", title, untaught))
     return sorted(found, key=lambda problem: not problem.is_serious)
 
@@ -201,11 +201,11 @@ def _label_problems(
 ) -> list[DataProblem]:
     """Find samples whose label stops above the leaves."""
     problems = []
-    without = unlabelled(truth, taxonomy)
+    without = ~is_labelled(truth, taxonomy)
     if n_without := int(without.sum()):
         title = f"{counted(n_without, 'image has', 'images have')} no label"
         problems.append(_problem("unlabelled", title, names[np.flatnonzero(without)]))
-    is_inner = taxonomy.n_children[taxonomy.last_of_chain[truth]] > 0
+    is_inner = taxonomy.n_children[truth] > 0
     rows = np.flatnonzero(~without & is_inner)
     if rows.size:
         title = f"{counted(rows.size, 'label stops', 'labels stop')} half-way down the tree"
@@ -220,7 +220,7 @@ def _leaf_problems(
     """Find leaves with few or no samples, except those that were told of already."""
     counts, others = _leaf_counts(taxonomy, truth), ~np.isin(taxonomy.leaf_nodes, told)
     few = (counts > 0) & (counts < FEW_SAMPLES)
-    of_all = f" of {taxonomy.n_leaves}"
+    of_all = f" of {taxonomy.n_leaves:,}"
     kinds = [
         ("leaves_without_samples", (counts == 0) & others, of_all, "no evaluated image"),
         ("leaves_with_few_samples", few, "", f"fewer than {FEW_SAMPLES} evaluated images"),
@@ -232,7 +232,9 @@ def _leaf_problems(
     for kind, is_concerned, of, lack in kinds:
         leaves = np.flatnonzero(is_concerned).tolist()
         if leaves:
-            title = f"{counted(len(leaves), f'leaf{of} has', f'leaves{of} have')} {lack}"
+            noun = "classes" if of or len(leaves) > 1 else "class"
+            verb = "has" if len(leaves) == 1 else "have"
+            title = f"{len(leaves):,}{of} {noun} {verb} {lack}"
             shown = [str(taxonomy.leaves[leaf]) for leaf in leaves]
             if is_concerned is few:
                 shown = [f"{name}: {counts[i]}" for name, i in zip(shown, leaves, strict=True)]
@@ -242,104 +244,39 @@ def _leaf_problems(
 
 
 def _leaf_counts(taxonomy: Taxonomy, truth: IntArray) -> IntArray:
-    ends = taxonomy.last_of_chain[truth]
-    return np.bincount(ends, minlength=taxonomy.n_nodes)[taxonomy.leaf_nodes]
+    return np.bincount(truth, minlength=taxonomy.n_nodes)[taxonomy.leaf_nodes]
 
 
-class DividedName(NamedTuple):
-    """One name that stands at other places in the evaluated data than in training.
-
-    Attributes
-    ----------
-    name : str
-        The name.
-    evaluated : tuple of int
-        Leaves with evaluated images and without training images.
-    trained : tuple of int
-        Leaves of the name with training images.
-    leaves : tuple of int
-        All leaves of the name.
-    """
-
-    name: str
-    evaluated: tuple[int, ...]
-    trained: tuple[int, ...]
-    leaves: tuple[int, ...]
-
-
-def divided_names(
+def _divided_classes(
     taxonomy: Taxonomy, truth: IntArray, train_truth: IntArray | None
-) -> list[DividedName]:
-    """Find leaves of one name at several places, of which some lack samples that others have.
-
-    Parameters
-    ----------
-    taxonomy : Taxonomy
-        The tree.
-    truth : ndarray of int of shape (n_samples,)
-        Nodes of the labels.
-    train_truth : ndarray of int or None
-        Nodes of the training labels; None finds nothing.
-    """
+) -> DataProblem | None:
+    """Find names at several leaves, some with training images, others with evaluated ones only."""
     if train_truth is None:
-        return []
+        return None
     places: dict[str, list[int]] = {}
     for leaf in taxonomy.leaf_nodes.tolist():
         places.setdefault(str(taxonomy.names[leaf]), []).append(leaf)
-    has_training = set(taxonomy.last_of_chain[train_truth].tolist())
-    is_apart = set(taxonomy.last_of_chain[truth].tolist()) - has_training
-    found = []
-    for name, leaves in places.items():
-        trained = tuple(leaf for leaf in leaves if leaf in has_training)
-        evaluated = tuple(leaf for leaf in leaves if leaf in is_apart)
-        if trained and evaluated:
-            found.append(DividedName(name, evaluated, trained, tuple(leaves)))
-    return found
+    has_training = set(train_truth.tolist())
+    is_apart = set(truth.tolist()) - has_training
 
-
-def _divided_classes(taxonomy: Taxonomy, divided: Sequence[DividedName]) -> DataProblem:
-    def paths(leaves: Sequence[int]) -> str:
+    def paths(leaves: Iterable[int]) -> str:
         found = [taxonomy.path(taxonomy.label(leaf)) for leaf in leaves]
         return " and ".join(taxonomy.separator.join(map(str, path)) for path in found)
 
-    return _problem(
-        "divided_classes",
-        f"{counted(len(divided), 'name stands', 'names stand')} at one place of the tree in "
-        "training and at another in the evaluated data",
-        [
-            f"“{each.name}” is at {paths(each.trained)} in training and at "
-            f"{paths(each.evaluated)} in the evaluated data"
-            for each in divided
-        ],
-        [leaf for each in divided for leaf in each.leaves],
+    said, nodes = [], []
+    for name, leaves in places.items():
+        trained = [leaf for leaf in leaves if leaf in has_training]
+        evaluated = [leaf for leaf in leaves if leaf in is_apart]
+        if trained and evaluated:
+            said.append(
+                f"“{name}” is at {paths(trained)} in training and at {paths(evaluated)} in the "
+                "evaluated data"
+            )
+            nodes += leaves
+    if not said:
+        return None
+    title = (
+        f"{counted(len(said), 'name stands', 'names stand')} at one place of the tree in "
+        "training and at another in the evaluated data"
     )
-
-
-def mended_truth(
-    predictions: Predictions, truth: IntArray, train_truth: IntArray | None
-) -> IntArray:
-    """Return the labels as they would be without the faults of the data that explain mistakes.
-
-    A divided name moves to its place in training; of several places the predicted one counts. A
-    leaf without training images has no label any more.
-
-    Parameters
-    ----------
-    predictions : Predictions
-        What the classifier predicted.
-    truth : ndarray of int of shape (n_samples,)
-        Nodes of the true labels.
-    train_truth : ndarray of int or None
-        Nodes of the training labels; None changes nothing.
-    """
-    if train_truth is None:
-        return truth
-    tree = predictions.taxonomy
-    ends, moved = tree.last_of_chain[truth], truth.copy()
-    untrained = tree.leaf_nodes[_leaf_counts(tree, train_truth) == 0]
-    moved[np.isin(ends, untrained)] = 0
-    for name in divided_names(tree, truth, train_truth):
-        rows = np.isin(ends, name.evaluated)
-        given = predictions.best_leaves[rows]
-        moved[rows] = np.where(np.isin(given, name.trained), given, name.trained[0])
-    return moved
+    return _problem("divided_classes", title, said, nodes)

@@ -1,43 +1,42 @@
-"""The page of a report: one HTML file from the templates, without scripts or outside addresses."""
+"""The page of a report: one HTML file from the templates, which loads nothing from outside."""
 
 from __future__ import annotations
 
-import io
+import base64
+import hashlib
 import re
-from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .. import __version__
-from ..displays import DepthProfileDisplay, ReliabilityDisplay
-from ..displays._folding import Row, fold
+from ..metrics import reliability_curve
 from ..taxonomy.taxonomy import Taxonomy
-from ..utils.optional import import_optional
 from . import questions, wording
-from .figures import Confusion, LevelFigures, classes_to_collect, uncertainty_figures
-from .images import as_data, thumbnail
+from .figures import LevelFigures, Mistake, NodeFigures, labelled_with_leaf, mistaken
+from .hedging import HedgeFigures, stop_places
+from .images import thumbnail
 
 if TYPE_CHECKING:
     from .evaluation import EvaluationReport
 
-# How much is shown: branches of the sketch, decisions, classes, rows of an opinion, leaves.
-_MAX_BRANCHES, _MAX_DECISIONS, _MAX_CLASSES, _MAX_ROWS, _MAX_LEAVES = 40, 8, 10, 14, 5
-# ROC areas from which on uncertainty is called some help, and enough, to find mistakes.
-_HELPS, _SORTS = 0.65, 0.8
+# Mistakes with a picture: about 2 MB of them.
+_MAX_CARDS = 300
+# Children of a node that are shown at once, and names of those without images.
+_MAX_CHILDREN, _MAX_EMPTY = 12, 20
+# Classes of a level that are all named in the heading.
+_MAX_MEMBERS = 4
 
 _SECTIONS = {
-    "levels": "How good is each level?",
-    "reliability": "Are the probabilities calibrated?",
-    "depth": "How far down does the evidence carry?",
-    "hedge": "What if predictions may stop early?",
-    "confusions": "What is confused with what?",
-    "decisions": "Where do the predictions go wrong?",
-    "images": "Images to look at",
-    "problems": "Problems in the data",
-    "words": "How to read this page",
+    "levels": ("Levels", "How often is it right?"),
+    "tree": ("Tree", "Where in the tree is it good?"),
+    "mistakes": ("Mistakes", "The mistakes"),
+    "probabilities": ("Probabilities", "Can I believe its probabilities?"),
+    "depth": ("Depth", "How far down does the evidence reach?"),
+    "data": ("Data", "Problems in the data"),
+    "words": ("Words", "Words on this page"),
 }
 
 
@@ -53,41 +52,33 @@ def render(report: EvaluationReport) -> str:
     -------
     html : str
     """
-    tree, predictions = report.taxonomy, report.predictions
     measured = [level for level in report.levels if level.n_samples]
-    decisions = [row for row in report.decisions if row.n_passing]
-    explained = questions.explained_classes(report.problems)
     is_shown = {
-        "reliability": bool(measured),
-        "depth": predictions.opinion is not None,
-        "hedge": report.hedges[0].n_samples > 0,
-        "decisions": bool(decisions),
-        "images": any(map(len, report.chosen)),
+        "levels": bool(measured),
+        "tree": bool(report.nodes),
+        "mistakes": bool(report.mistakes),
+        "probabilities": bool(measured),
+        "depth": report.predictions.opinion is not None,
     }
-    page = _environment().get_template("page.html")
-    return page.render(
+    environment = _environment()
+    assert environment.loader is not None
+    script = environment.loader.get_source(environment, "page.js")[0]
+    return environment.get_template("page.html").render(
         report=report,
-        tree=tree,
-        predictions=predictions,
+        tree=report.taxonomy,
+        predictions=report.predictions,
         version=__version__,
-        sections=[(key, title) for key, title in _SECTIONS.items() if is_shown.get(key, True)],
-        level_sizes=[f"{level.n_classes:,} at “{level.name}”" for level in report.levels],
-        sketch=_sketch(tree),
-        n_short_leaves=int((tree.depths[tree.leaf_nodes] < tree.n_levels).sum()),
-        even_guesses=[f"{np.log(level.n_classes):.2f} at {level.name}" for level in measured],
-        reliability=_reliability(report, measured),
+        sections=[(key, *titles) for key, titles in _SECTIONS.items() if is_shown.get(key, True)],
+        measured=measured,
+        names=[questions.level_name(level.name) for level in report.levels],
+        members=[_members(report.taxonomy, level.depth) for level in report.levels],
+        top=_branch(report, 0) if report.nodes else None,
+        cards=[_card(report, mistake) for mistake in report.mistakes[:_MAX_CARDS]],
+        bins={level.depth: _bins(report, level) for level in measured},
         depth=_depth(report),
-        stop_columns=[(level.name, "") for level in report.levels[-2::-1]],
-        pairs=[(pair, *_group(report, pair)) for pair in report.confusions],
-        to_collect=classes_to_collect(report.classes, explained)[:_MAX_CLASSES],
-        has_explained=bool(explained),
-        decisions=decisions[:_MAX_DECISIONS],
-        other_decisions=decisions[_MAX_DECISIONS:],
-        planned=_planned(report),
-        has_class_faults=any(each.is_serious and each.nodes for each in report.problems),
-        shot_of=partial(_shot, report),
-        label_of=partial(_label, report),
-        case_of=partial(_case, report),
+        script=script,
+        # Names from the data can never become a script that runs: only this text may.
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
@@ -100,18 +91,28 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=_unbroken,
     )
     environment.filters |= {
         name: getattr(wording, name)
-        for name in ("counted", "interval", "listed", "number", "part_of", "percent")
+        for name in ("counted", "interval", "number", "part_of", "percent")
     }
-    environment.filters |= {"thousands": "{:,}".format, "word_id": word_id}
+    environment.filters |= {
+        "heading": questions.level_heading,
+        "thousands": "{:,}".format,
+        "word_id": word_id,
+    }
     environment.globals |= {
-        name: getattr(questions, name)
-        for name in ("CARE", "GOOD_ECE", "POOR_ECE", "collecting_rule", "is_one_name", "verdict_of")
+        name: getattr(questions, name) for name in ("CARE", "calibration_sentence", "verdict_of")
     }
-    environment.globals |= {"HELPS": _HELPS, "SORTS": _SORTS}
     return environment
+
+
+def _unbroken(value: Any) -> Any:
+    """Keep a number and its percent sign on one line."""
+    if type(value) is not str:
+        return value
+    return re.sub(r"(\d) %", "\\1\N{NO-BREAK SPACE}%", value)
 
 
 def word_id(name: str) -> str:
@@ -125,175 +126,116 @@ def word_id(name: str) -> str:
     return "word-" + re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def _label(report: EvaluationReport, row: int) -> Any:
-    """Return the label of a sample, None for the root's."""
-    tree, truth = report.taxonomy, int(report.truth[row])
-    return None if tree.last_decision[truth] < 0 else tree.label(truth)
+def _members(tree: Taxonomy, depth: int) -> str:
+    """Name the classes of a level, or the first two of many."""
+    nodes = tree.nodes_at_depth(depth)
+    few = nodes.size <= _MAX_MEMBERS
+    said = ", ".join(str(tree.names[node]) for node in (nodes if few else nodes[:2]))
+    return said if few else f"such as {said}"
 
 
-class _Shot(NamedTuple):
-    """A picture as a data address, None for a damaged one, and words for who cannot see it."""
+class _Branch(NamedTuple):
+    """A node of the tree on the page, with the children that have images, the worst first."""
 
-    data: str | None
-    alt: str
-
-
-def _shot(report: EvaluationReport, row: int) -> _Shot:
-    assert report.images is not None
-    label = report.taxonomy.label(int(report.truth[row]))
-    return _Shot(thumbnail(report.images, row), f"{report.names[row]}, labelled {label}")
+    title: str
+    figures: NodeFigures
+    children: list[_Branch]
+    more: list[_Branch]
+    empty: list[str]
 
 
-def _sketch(tree: Taxonomy) -> tuple[list[tuple[str, list[str], int]], int]:
-    """Return the top two levels of the tree, each with the number of nodes that are not shown."""
-
-    def named(node: int) -> str:
-        n_leaves = tree.leaf_stop[node] - tree.leaf_start[node]
-        return (
-            f"{tree.names[node]} ({n_leaves:,} leaves)" if n_leaves > 1 else str(tree.names[node])
-        )
-
-    def children(node: int) -> tuple[range, int]:
-        first, n_children = int(tree.first_child[node]), int(tree.n_children[node])
-        n_shown = min(n_children, _MAX_BRANCHES)
-        return range(first, first + n_shown), n_children - n_shown
-
-    branches, n_more = children(int(tree.last_of_chain[0]))
-    below = [children(branch) for branch in branches]
-    return [
-        (named(branch), list(map(named, nodes)), n_more_nodes)
-        for branch, (nodes, n_more_nodes) in zip(branches, below, strict=True)
-    ], n_more
-
-
-def _diagram(display: Any) -> str:
-    """Return the figure of a display as a data address, and close it."""
-    mpl = import_optional("matplotlib", extra="plots")
-    content = io.BytesIO()
-    # The same figures must give the same bytes: without the date, with fixed names of parts.
-    with mpl.rc_context({"svg.hashsalt": "skh2edl", "svg.fonttype": "path"}):
-        display.figure_.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
-    return as_data(content.getvalue(), "image/svg+xml")
+def _branch(report: EvaluationReport, first: int) -> _Branch:
+    """Return a node, of a chain of only children all names, and what is below."""
+    tree, chain = report.taxonomy, [first]
+    while tree.n_children[chain[-1]] == 1:
+        chain.append(int(tree.first_child[chain[-1]]))
+    start, n_children = int(tree.first_child[chain[-1]]), int(tree.n_children[chain[-1]])
+    nodes = range(start, start + n_children)
+    known = [node for node in nodes if int(tree.last_of_chain[node]) in report.nodes]
+    empty = [str(tree.names[node]) for node in nodes if node not in known]
+    if len(empty) > _MAX_EMPTY:
+        empty = [*empty[:_MAX_EMPTY], f"{len(empty) - _MAX_EMPTY:,} more"]
+    children = [_branch(report, node) for node in known]
+    children.sort(key=lambda each: (each.figures.accuracy, -each.figures.n_samples))
+    # Groceries have the chain Lime > Lime: a name is said once.
+    names = dict.fromkeys(str(tree.names[node]) for node in chain)
+    title = " › ".join(names) if first else "All images"
+    return _Branch(
+        title, report.nodes[chain[-1]], children[:_MAX_CHILDREN], children[_MAX_CHILDREN:], empty
+    )
 
 
-def _axes(width: float, height: float) -> Any:
-    """Return axes of a figure that no window shows."""
-    figure = import_optional("matplotlib.figure", extra="plots").Figure
-    return figure(figsize=(width, height), layout="constrained").subplots()
+def _card(report: EvaluationReport, mistake: Mistake) -> dict[str, Any]:
+    """Return what the wall shows of one mistake."""
+    tree, row = report.taxonomy, mistake.row
+    hedge = questions.usual_hedge(report.hedges)
+    label = tree.label(mistake.truth)
+    return {
+        **mistake._asdict(),
+        "name": report.names[row],
+        "label": label,
+        "said": tree.label(mistake.predicted),
+        "level": questions.level_name(report.levels[mistake.depth - 1].name),
+        "picture": None if report.images is None else thumbnail(report.images, row),
+        "alt": f"{report.names[row]}, labelled {label}",
+        "label_path": _path_ids(tree, mistake.truth),
+        "said_path": _path_ids(tree, mistake.predicted),
+        "hedged": _hedged(report, hedge, row) if np.isfinite(hedge.threshold) else "",
+        "opinion": "" if (each := report.predictions.opinion) is None else each.explain(row),
+    }
 
 
-def _reliability(
-    report: EvaluationReport, levels: Sequence[LevelFigures]
-) -> list[tuple[LevelFigures, str]]:
-    """Return each level with its reliability diagram."""
+def _path_ids(tree: Taxonomy, node: int) -> str:
+    """Return the nodes from the root to a node, for the filter of the wall."""
+    path = [node]
+    while path[-1]:
+        path.append(int(tree.parents[path[-1]]))
+    return " ".join(map(str, reversed(path)))
+
+
+def _hedged(report: EvaluationReport, hedge: HedgeFigures, row: int) -> str:
+    """Say what the hedge predicts for one image, and how often it is right at this level."""
+    node = hedge.nodes[row : row + 1]
+    depth = int(stop_places(node, report.taxonomy)[0])
+    start = f"The {wording.percent(hedge.target)} hedge"
+    if not depth:
+        return f"{start} cannot tell."
+    n_given, n_right = hedge.stops[depth]
+    level = questions.level_name(report.levels[depth - 1].name)
+    right = f"; at {level} it is right for {n_right:,} of {n_given:,}" if n_given else ""
+    return f"{start} says {report.taxonomy.label(int(node[0]))}{right}."
+
+
+def _bins(report: EvaluationReport, level: LevelFigures) -> list[tuple[float, float, int]]:
+    """Return mean probability, accuracy and number of images of the bins of a level."""
     rows = np.flatnonzero(report.predictions.readable)
     labels, proba = report.taxonomy.labels(report.truth[rows]), report.predictions[rows].proba
-    diagrams = []
-    for level in levels:
-        display = ReliabilityDisplay.from_predictions(
-            labels, proba, report.taxonomy, level=level.depth, ax=_axes(3.7, 3.5)
-        )
-        # Space at the corner, or the point of a level that is nearly always right would be cut.
-        display.ax_.set(xlim=(-0.02, 1.09), ylim=(-0.02, 1.09))
-        diagrams.append((level, _diagram(display)))
-    return diagrams
+    curve = reliability_curve(labels, proba, report.taxonomy, level=level.depth)
+    filled = curve.share > 0
+    counts = np.rint(curve.share[filled] * level.n_samples).astype(int)
+    columns = curve.confidence[filled], curve.accuracy[filled], counts
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _depth(report: EvaluationReport) -> dict[str, Any] | None:
-    """Return where belief stops, and whether that tells mistakes from right predictions."""
-    if report.predictions.opinion is None:
+    """Return the mean belief that stops at each level, for right predictions and for mistakes."""
+    predictions, opinion = report.predictions, report.predictions.opinion
+    if opinion is None:
         return None
-    tree, rows = report.taxonomy, np.flatnonzero(report.predictions.readable)
-    opinion, truth = report.predictions.opinion[rows], report.truth[rows]
-    has_leaves = bool((tree.n_children[tree.last_of_chain[truth]] == 0).any())
-    display = DepthProfileDisplay.from_predictions(
-        opinion, tree.labels(truth) if has_leaves else None, ax=_axes(7.2, 2.6)
-    )
-    parts = [*opinion.depth_profile.mean(axis=0), 1 - opinion.nonspecificity.mean()]
-    names = [tree.root_name, *(level.name for level in report.levels[:-1]), "single leaves"]
+    counted = labelled_with_leaf(predictions, report.truth)
+    wrong = mistaken(predictions, report.truth)
+    groups = {"right predictions": counted & ~wrong, "mistakes": counted & wrong}
+    if not counted.any():
+        groups = {"all images": predictions.readable}
+    groups = {name: rows for name, rows in groups.items() if rows.any()}
+    stops = np.column_stack([opinion.depth_profile, 1 - opinion.nonspecificity])
     return {
-        "diagram": _diagram(display),
-        "stops": [
-            f"{wording.percent(part)} at {name}" for name, part in zip(names, parts, strict=True)
-        ],
-        "uncertainty": uncertainty_figures(report.predictions, report.truth),
+        "groups": [(name, int(rows.sum())) for name, rows in groups.items()],
+        "rows": list(
+            zip(
+                ["cannot tell", *(questions.level_heading(level.name) for level in report.levels)],
+                np.transpose([stops[rows].mean(axis=0) for rows in groups.values()]).tolist(),
+                strict=True,
+            )
+        ),
     }
-
-
-def _group(report: EvaluationReport, pair: Confusion) -> tuple[int, int, int | None]:
-    """Return the leaf predicted most often in a pair, how often, and an image that really is it."""
-    tree, predictions = report.taxonomy, report.predictions
-    leaves, counts = np.unique(predictions.best_leaves[pair.rows], return_counts=True)
-    leaf, n_leaf = int(leaves[counts.argmax()]), int(counts.max())
-    for node in (leaf, pair.predicted):
-        is_it = predictions.readable.copy()
-        for nodes in (tree.last_of_chain[report.truth], predictions.best_leaves):
-            is_it &= tree.leaf_start[nodes] >= tree.leaf_start[node]
-            is_it &= tree.leaf_stop[nodes] <= tree.leaf_stop[node]
-        rows = np.flatnonzero(is_it)
-        if rows.size:
-            return leaf, n_leaf, int(rows[predictions.path_probability[rows, -1].argmax()])
-    return leaf, n_leaf, None
-
-
-def _planned(report: EvaluationReport) -> list[tuple[int, str]]:
-    """Return the images with the most uncertainty, each with where its belief stops."""
-    tree, opinion = report.taxonomy, report.predictions.opinion
-    if report.plan is None or report.images is None or opinion is None:
-        return []
-    return [
-        (row, questions.where_belief_stops(tree, opinion.mass[row, tree.n_leaves :]))
-        for row in report.plan.rows.tolist()
-    ]
-
-
-def _case(report: EvaluationReport, row: int) -> dict[str, Any]:
-    """Return what is shown of one image."""
-    predictions = report.predictions
-    case: dict[str, Any] = {
-        "row": row,
-        "hedged": [
-            f"{wording.percent(hedge.target)}: {_hedged(report, int(hedge.nodes[row]))}"
-            for hedge in report.hedges
-            if np.isfinite(hedge.threshold)
-        ],
-    }
-    if predictions.opinion is None:
-        leaves = predictions.leaf_probability[row]
-        return case | {"leaves": np.argsort(-leaves, kind="stable")[:_MAX_LEAVES].tolist()}
-    label = None
-    if _label(report, row) is not None:
-        label = int(report.taxonomy.last_of_chain[report.truth[row]])
-    lines = fold(predictions.opinion[row], label=label, max_rows=_MAX_ROWS)
-    return case | {
-        "has_bare_lines": any(np.isnan(line.belief) for line in lines),
-        "lines": [
-            line._asdict()
-            | {
-                "title": _title(report, row, line),
-                "is_label": label in line.nodes and not line.is_folded,
-            }
-            for line in lines
-        ],
-    }
-
-
-def _hedged(report: EvaluationReport, node: int) -> Any:
-    tree = report.taxonomy
-    is_everything = tree.leaf_stop[node] - tree.leaf_start[node] == tree.n_leaves
-    return "cannot tell" if is_everything else tree.label(node)
-
-
-def _title(report: EvaluationReport, row: int, line: Row) -> str:
-    """Return the heading of a row of the opinion; a folded one tells if it holds the best leaf."""
-    if not line.is_folded:
-        return line.text
-    tree, nodes = report.taxonomy, np.array(line.nodes)
-    starts, stops = tree.leaf_start[nodes], tree.leaf_stop[nodes]
-    where = f"{tree.names[nodes[0]]}: " if nodes.size == 1 else ""
-    title = f"{where}{int((stops - starts).sum()):,} leaves not shown"
-    best = int(report.predictions.best_leaves[row])
-    if ((starts <= tree.leaf_start[best]) & (tree.leaf_start[best] < stops)).any():
-        sure = wording.number(report.predictions.path_probability[row, -1], 2)
-        title += f", among them the best, {tree.label(best)} (probability {sure})"
-    return title

@@ -25,8 +25,14 @@ def percent(fraction: float) -> str:
 
 
 def interval(low: float, high: float) -> str:
-    """Write an interval of fractions."""
-    return f"{100 * low:.0f} to {100 * high:.0f} %"
+    """Write an interval of fractions, rounded outwards: 0.897 is not said to reach 90 %.
+
+    Examples
+    --------
+    >>> interval(0.897, 0.944)
+    '89 to 95 %'
+    """
+    return f"{np.floor(100 * low):.0f} to {np.ceil(100 * high):.0f} %"
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -34,15 +40,15 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}f}" if np.isfinite(value) else "–"
 
 
-def listed(parts: Sequence[str]) -> str:
-    """Write "a, b and c".
+def listed(parts: Sequence[str], last: str = "and") -> str:
+    """Write "a, b and c", or "a, b or c".
 
     Examples
     --------
     >>> listed(["a", "b", "c"]), listed(["a"])
     ('a, b and c', 'a')
     """
-    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+    return f" {last} ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 def counted(n: int, one: str, several: str = "") -> str:

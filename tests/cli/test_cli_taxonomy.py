@@ -106,7 +106,7 @@ def test_check_compares_with_labels(run, tmp_path):
     (tmp_path / "data.csv").write_text("label\nlynx\nlynx\ncat\nfox\n")
     result = run("check", tmp_path / "tree.nwk", "--data", tmp_path / "data.csv")
     assert result.exit_code == 0, result.output
-    assert "2 leaves of 4 have no image, first puma, grey wolf." in result.output
+    assert "2 of 4 classes have no image, first puma, grey wolf." in result.output
     assert "1 label stops half-way down the tree, first row 4: cat." in result.output
     (tmp_path / "data.csv").write_text("label\nlynx\ntiger\n")
     result = run("check", tmp_path / "tree.nwk", "--data", tmp_path / "data.csv")

@@ -51,8 +51,9 @@ OPTIONAL = {
 MAX_LINES = 600
 DOCS_MADE = {"_build", "gallery", "generated"}
 # Written in pieces, so that this file does not hold what it forbids.
+# A closing tag is no path: </option>.
 MACHINE_PATH = re.compile(
-    r"(?<![\w.~-])/(?:" + "|".join(["work", "opt", "root", "home", "tmp"]) + "/)"
+    r"(?<![\w.~<-])/(?:" + "|".join(["work", "opt", "root", "home", "tmp"]) + "/)"
 )
 INDEX_ADDRESS = re.compile(
     "|".join(["--index" + "-url", "extra-index" + "-url", "pypi" + r"\.org"])

@@ -1,4 +1,4 @@
-"""Novelty, fused subjects and plans for annotation."""
+"""Novelty and fused subjects."""
 
 import numpy as np
 import pytest
@@ -17,11 +17,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skh2edl import (
     FlatCEClassifier,
     H2EDLClassifier,
-    HyperOpinion,
     NoveltyDetector,
     Taxonomy,
     fuse_subjects,
-    rank_for_annotation,
 )
 from skh2edl.decisions._quantile import conformal_quantile
 
@@ -224,61 +222,3 @@ def test_subjects_that_do_not_fit_are_refused(evidential):
         fuse_subjects(opinion, [0, 0, 1, 1], dependence=2)
     with pytest.raises(ValueError, match=r"one id for each of the 4 sample\(s\), got shape \(2,\)"):
         fuse_subjects(opinion, [0, 1])
-
-
-# Annotation ----------------------------------------------------------------------------------
-
-
-def opinions(*rows):
-    """Evidence for cat, dog, then lynx, puma, fox, wolf."""
-    return HyperOpinion.from_evidence(ANIMALS, np.array(rows, dtype=float))
-
-
-def test_the_most_uncertain_come_first_and_are_asked_as_deep_as_the_uncertainty_lies():
-    opinion = opinions(
-        [98, 0, 98, 0, 0, 0],  # settled: 0.02 at the root, 0.0196 at cat
-        [0, 0, 0, 0, 0, 0],  # all at the root
-        [98, 0, 0, 0, 0, 0],  # 0.02 at the root, 0.98 at cat
-        [0, 18, 0, 0, 2, 0],  # 0.1 at the root, 0.45 at dog
-    )
-    plan = rank_for_annotation(opinion, 4)
-    assert sorted(plan.rows[:2].tolist()) == [1, 2]
-    assert plan.rows[2:].tolist() == [3, 0]
-    told = zip(plan.depths, plan.nodes, plan.uncertainty, strict=True)
-    by_row = dict(zip(plan.rows.tolist(), told, strict=True))
-    assert by_row[1][:2] == (1, "root")
-    assert by_row[2][:2] == (2, "cat")
-    assert by_row[3][:2] == (2, "dog")
-    np.testing.assert_allclose(by_row[3][2], 0.1 + 0.9 * 0.5)
-    np.testing.assert_allclose(by_row[0][2], 0.02 + 0.98 * 0.02)
-
-
-def test_uncertainty_below_the_level_does_not_count():
-    opinion = opinions([98, 0, 0, 0, 0, 0], [8, 0, 98, 0, 0, 0])
-    assert rank_for_annotation(opinion, 1).rows.tolist() == [0]
-    plan = rank_for_annotation(opinion, 1, level=1)
-    assert plan.rows.tolist() == [1]
-    np.testing.assert_allclose(plan.uncertainty, 0.2)
-    assert plan.depths.tolist() == [1]
-
-
-def test_a_spread_choice_asks_about_other_nodes_too():
-    cats = [[98, 0, 0, 0, 0, 0]] * 5
-    opinion = opinions(*cats, [0, 98, 0, 0, 1, 0])
-    assert 5 not in rank_for_annotation(opinion, 3, spread=False).rows
-    assert rank_for_annotation(opinion, 2).rows.tolist() == [0, 5]
-    assert np.unique(rank_for_annotation(opinion, 6).rows).tolist() == [0, 1, 2, 3, 4, 5]
-
-
-def test_plans_that_cannot_be_made_are_refused():
-    opinion = opinions([1, 0, 0, 0, 0, 0])
-    with pytest.raises(ValueError, match="from 1 to 1, the number of samples, got 2"):
-        rank_for_annotation(opinion, 2)
-    with pytest.raises(ValueError, match=r"budget must be an integer .*, got 0.5"):
-        rank_for_annotation(opinion, 0.5)
-    with pytest.raises(ValueError, match="level must be below the root"):
-        rank_for_annotation(opinion, 1, level=0)
-    with pytest.raises(ValueError, match="enough must be above 0 and at most 1, got 0"):
-        rank_for_annotation(opinion, 1, enough=0)
-    with pytest.raises(TypeError, match="must be a HyperOpinion, got list"):
-        rank_for_annotation([[1.0]], 1)

@@ -1,10 +1,10 @@
 """
-Novelty and annotation
-======================
+Novelty
+=======
 
-Detect samples of no known class, and choose which samples to label next. Far from the training data
-evidence is linear in the features: on pixels a digit of an unknown class may collect as much as a
-known one. Kernel features vanish there, and evidence with them.
+Detect samples of no known class. Far from the training data evidence is linear in the features: on
+pixels a digit of an unknown class may collect as much as a known one. Kernel features vanish there,
+and evidence with them.
 """
 
 import matplotlib.pyplot as plt
@@ -14,13 +14,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.kernel_approximation import Nystroem
 from sklearn.model_selection import train_test_split
 
-from skh2edl import (
-    FlatCEClassifier,
-    H2EDLClassifier,
-    NoveltyDetector,
-    Taxonomy,
-    rank_for_annotation,
-)
+from skh2edl import FlatCEClassifier, H2EDLClassifier, NoveltyDetector, Taxonomy
 
 tree = Taxonomy.from_nested(
     {"loop": ["0", "6", "8"], "bow": ["2", "3", "5"], "straight": ["1", "4", "7"]}
@@ -60,19 +54,3 @@ plt.xlabel("nonspecificity U")
 plt.ylabel("density")
 plt.legend()
 plt.show()
-
-# %%
-# Labels are asked for where most belief stops above the leaves.
-print("Annotation: a heuristic, so compare it with random labelling.")
-rng = np.random.default_rng(0)
-start = rng.permutation(train)[:30]
-first = H2EDLClassifier(**common).fit(X[start], y[start])
-print(f"  with {len(start)} labels: {first.score(X[new], y[new]):.3f} right")
-# The held-out samples are the pool here; the samples that score the result must not be in it.
-plan = rank_for_annotation(first.predict_hyper_opinion(X[held]), budget=40)
-print(f"  first choice: sample {plan.rows[0]}, down to depth {plan.depths[0]}: ", end="")
-print(f"{plan.uncertainty[0]:.2f} of its belief stops above the leaves, most at {plan.nodes[0]}")
-for name, chosen in {"chosen": held[plan.rows], "random": rng.permutation(held)[:40]}.items():
-    labelled = np.concatenate([start, chosen])
-    more = H2EDLClassifier(**common).fit(X[labelled], y[labelled])
-    print(f"  with {len(chosen)} more, {name}: {more.score(X[new], y[new]):.3f} right")
