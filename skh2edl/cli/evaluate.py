@@ -80,7 +80,7 @@ def evaluate(
     """Measure a model on labelled images and write a report.
 
     The report is one HTML file with everything inside. It says which level can be trusted, which
-    classes are confused and what to label next, and shows the figures, pictures and opinions that
+    classes are confused and what to do next, and shows the figures, pictures and opinions that
     this comes from, and what is wrong with the data.
 
     Where the data have no test part, the images that the model was trained on are skipped; the
