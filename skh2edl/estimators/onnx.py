@@ -163,9 +163,9 @@ class _Outputs(nn.Module):
             self.register_buffer("nodes", torch.from_numpy(nodes))
             self.register_buffer("thresholds", torch.from_numpy(thresholds).float())
         if evidence_scale is not None:
-            # The head multiplies the evidence of every decision by this, 0 or 1 so far.
-            supervised: Any = network.head.is_supervised
-            supervised *= torch.from_numpy(evidence_scale).float()
+            head: Any = network.head
+            log_scale = torch.from_numpy(np.log(evidence_scale)).float()
+            head.log_scale = nn.Parameter(head.log_scale.detach() + log_scale)  # one a decision
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
         head: Any = self.network.head
