@@ -17,7 +17,7 @@ from .data import Columns, Data, read_labelled, table_header
 if TYPE_CHECKING:
     from ..estimators.cross_fitting import Features, Fold
     from ..estimators.model_card import ModelCard
-    from ..report.figures import HedgeFigures
+    from ..report.hedging import HedgeFigures
     from ..report.predictions import Predictions
     from ..taxonomy.taxonomy import Taxonomy
     from ..taxonomy.tree import IntArray
@@ -186,9 +186,10 @@ def held_out_predictions(folds: list[Fold], features: Features) -> tuple[Predict
     import numpy as np
 
     from ..opinions.hyper_opinion import HyperOpinion
-    from ..report.predictions import Predictions, read_predictions, take
+    from ..report.predictions import Predictions, read_predictions
+    from ..utils.sklearn_tools import safe_indexing
 
-    parts = [read_predictions(fold.model, take(features.X, fold.held)) for fold in folds]
+    parts = [read_predictions(fold.model, safe_indexing(features.X, fold.held)) for fold in folds]
     rows = np.concatenate([fold.held for fold in folds])
     order, first = np.argsort(rows), parts[0]
     opinion = None
@@ -278,11 +279,9 @@ def with_hedge(
     """Return the card with the hedge that predictions for held-out samples set."""
     import numpy as np
 
-    from ..decisions._ladders import covers
-    from ..estimators.model_card import HeldOut
+    from ..decisions._record import record_held_out
     from ..metrics.inputs import label_nodes
-    from ..report import needed_thresholds
-    from ..report.figures import hedge_figures, labelled_with_leaf
+    from ..report.hedging import hedge_figures, needed_thresholds
 
     tree = predictions.taxonomy
     truth = label_nodes(held.labels, tree)
@@ -304,11 +303,7 @@ def with_hedge(
     for figures in hedge_figures(predictions, truth):
         if figures.n_samples and np.isfinite(figures.threshold):
             notes[f"hedge at {figures.target:.0%}"] = hedge_text(tree, figures)
-    leaf = labelled_with_leaf(predictions, truth)
-    path = predictions.path[leaf, 1:]
-    right = covers(path, tree.last_of_chain[truth[leaf]], tree)
-    n_right = np.logical_and.accumulate(right, axis=1).sum(axis=1)
-    held_out = HeldOut(predictions.path_probability[leaf, 1:], n_right) if leaf.any() else None
+    held_out = record_held_out(predictions.leaf_probability, truth, tree)
     return replace(card, needed=needed, notes=notes, held_out=held_out)
 
 

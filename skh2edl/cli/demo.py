@@ -193,7 +193,8 @@ def save(
     from ..estimators.model_files import save_model
 
     seen, kept = (
-        Data("insects", part.images, part.ids.tolist(), part.labels) for part in (train, held)
+        Data("insects", part.images, part.ids.tolist(), part.labels, part.taxonomy)
+        for part in (train, held)
     )
     notes = {"data": "insects, drawn by skh2edl demo", "training samples": str(len(seen))}
     card = ModelCard(trained_on=hashes_to_keep(seen), notes=notes)

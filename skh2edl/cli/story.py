@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ..datasets import LabelledImages
     from ..opinions.hyper_opinion import HyperOpinion
-    from ..report.figures import HedgeFigures
+    from ..report.hedging import HedgeFigures
     from ..report.predictions import Predictions
 
 IMAGE_SIZE = 32
@@ -63,7 +63,7 @@ def follow(model: Any, flat: Any, needed: npt.NDArray[np.float64], n: int) -> li
     n : int
         How many insects.
     """
-    from ..report.figures import hedge_figures
+    from ..report.hedging import hedge_figures
     from ..report.predictions import Predictions
 
     tree, steps = model.taxonomy_, []
