@@ -79,10 +79,10 @@ def calibrate(
     import numpy as np
 
     from ..estimators.model_card import read_card, write_card
-    from ..estimators.model_files import load_model, save_model
+    from ..estimators.model_files import load_classifier, save_model
 
     results, remarks = common.consoles(quiet)
-    estimator, card = load_model(model), read_card(model)
+    estimator, card = load_classifier(model)
     group = group_column or group_of_fit(data, card)
     if group is None and "column group" in card.notes:
         remarks.print(
