@@ -286,7 +286,6 @@ def test_an_accuracy_that_the_calibration_cannot_guarantee_is_refused(zoo, tmp_p
 
 
 def test_a_model_without_a_hedge_predicts_without_it_and_says_so(tmp_path):
-
     tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["wolf"]})
     rows = animals(60)
     X = pd.DataFrame([list(map(float, row[:3])) for row in rows], columns=["size", "speed", "ears"])
