@@ -310,6 +310,7 @@ def with_hedge(
 def hedge_text(tree: Taxonomy, figures: HedgeFigures) -> str:
     """Say how often a hedge predicts at each level, and how often it is then right."""
     from ..metrics.report import level_title
+    from ..report.wording import percent
 
     n, (n_given, n_right) = figures.n_samples, figures.given
     said = []
@@ -317,17 +318,10 @@ def hedge_text(tree: Taxonomy, figures: HedgeFigures) -> str:
         n_here, right_here = figures.stops[depth]
         if n_here:
             name = level_title(tree, depth)
-            said.append(f"{name} for {n_here / n:.0%} ({right_here / n_here:.0%} right)")
-    said.append(f"cannot tell for {figures.stops[0][0] / n:.0%}")
-    given = f"; {n_right / n_given:.0%} right where it predicts" if n_given else ""
+            said.append(f"{name} for {percent(n_here / n)} ({percent(right_here / n_here)} right)")
+    said.append(f"cannot tell for {percent(figures.stops[0][0] / n)}")
+    given = f"; {percent(n_right / n_given)} right where it predicts" if n_given else ""
     return f"{', '.join(said)}{given} ({n} images)"
-
-
-def hedge_size(card: ModelCard) -> str:
-    """Return how many images, or subjects, set the hedge, such as "40 subjects"."""
-    n_votes = card.needed.size
-    by_subject = card.notes.get("hedge set on", "").startswith(f"{n_votes} subjects ")
-    return f"{n_votes} {'subjects' if by_subject else 'images'}"
 
 
 def hedge_threshold(card: ModelCard, target_accuracy: float) -> float:
@@ -343,7 +337,7 @@ def hedge_threshold(card: ModelCard, target_accuracy: float) -> float:
     threshold = threshold_for(card.needed, target_accuracy)
     if threshold == float("inf"):
         raise ValueError(
-            f"The hedge was set on {hedge_size(card)}, with which at most {100 * n / (n + 1):.1f} "
+            f"The hedge was set on {card.hedge_size}, with which at most {100 * n / (n + 1):.1f} "
             f"% can be guaranteed, not {100 * target_accuracy:g} %. Lower --target-accuracy, or "
             "give more to skh2edl calibrate."
         )
@@ -354,7 +348,7 @@ def say_hedge(remarks: Console, card: ModelCard) -> None:
     """Print what the hedge predicts at the usual target accuracies."""
     from ..report.hedging import TARGETS, threshold_for
 
-    n, size = card.needed.size, hedge_size(card)
+    n, size = card.needed.size, card.hedge_size
     if not n:
         remarks.print("No labelled image was held out, so there is no hedge; calibrate sets one.")
         return

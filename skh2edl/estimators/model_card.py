@@ -109,6 +109,16 @@ class ModelCard:
     notes: dict[str, str] = field(default_factory=dict)
     held_out: HeldOut | None = None
 
+    @property
+    def counts_subjects(self) -> bool:
+        """Whether the hedge was set on subjects, with one vote each, and not on images."""
+        return self.notes.get("hedge set on", "").startswith(f"{self.needed.size} subjects ")
+
+    @property
+    def hedge_size(self) -> str:
+        """How many images, or subjects, set the hedge, such as "40 subjects"."""
+        return f"{self.needed.size} {'subjects' if self.counts_subjects else 'images'}"
+
 
 def read_card(path: str | os.PathLike[str]) -> ModelCard:
     """Return the card of a model file; an empty one where it has none.
