@@ -17,7 +17,7 @@ from .data import Columns, Data, read_labelled, table_header
 if TYPE_CHECKING:
     from ..estimators.cross_fitting import Features, Fold
     from ..estimators.model_card import ModelCard
-    from ..report.figures import HedgeFigures
+    from ..report.hedging import HedgeFigures
     from ..report.predictions import Predictions
     from ..taxonomy.taxonomy import Taxonomy
     from ..taxonomy.tree import IntArray
@@ -79,10 +79,10 @@ def calibrate(
     import numpy as np
 
     from ..estimators.model_card import read_card, write_card
-    from ..estimators.model_files import load_model, save_model
+    from ..estimators.model_files import load_classifier, save_model
 
     results, remarks = common.consoles(quiet)
-    estimator, card = load_model(model), read_card(model)
+    estimator, card = load_classifier(model)
     group = group_column or group_of_fit(data, card)
     if group is None and "column group" in card.notes:
         remarks.print(
@@ -186,9 +186,10 @@ def held_out_predictions(folds: list[Fold], features: Features) -> tuple[Predict
     import numpy as np
 
     from ..opinions.hyper_opinion import HyperOpinion
-    from ..report.predictions import Predictions, read_predictions, take
+    from ..report.predictions import Predictions, read_predictions
+    from ..utils.sklearn_tools import safe_indexing
 
-    parts = [read_predictions(fold.model, take(features.X, fold.held)) for fold in folds]
+    parts = [read_predictions(fold.model, safe_indexing(features.X, fold.held)) for fold in folds]
     rows = np.concatenate([fold.held for fold in folds])
     order, first = np.argsort(rows), parts[0]
     opinion = None
@@ -278,11 +279,9 @@ def with_hedge(
     """Return the card with the hedge that predictions for held-out samples set."""
     import numpy as np
 
-    from ..decisions._ladders import covers
-    from ..estimators.model_card import HeldOut
+    from ..decisions._record import record_held_out
     from ..metrics.inputs import label_nodes
-    from ..report import needed_thresholds
-    from ..report.figures import hedge_figures, labelled_with_leaf
+    from ..report.hedging import hedge_figures, needed_thresholds
 
     tree = predictions.taxonomy
     truth = label_nodes(held.labels, tree)
@@ -304,17 +303,14 @@ def with_hedge(
     for figures in hedge_figures(predictions, truth):
         if figures.n_samples and np.isfinite(figures.threshold):
             notes[f"hedge at {figures.target:.0%}"] = hedge_text(tree, figures)
-    leaf = labelled_with_leaf(predictions, truth)
-    path = predictions.path[leaf, 1:]
-    right = covers(path, tree.last_of_chain[truth[leaf]], tree)
-    n_right = np.logical_and.accumulate(right, axis=1).sum(axis=1)
-    held_out = HeldOut(predictions.path_probability[leaf, 1:], n_right) if leaf.any() else None
+    held_out = record_held_out(predictions.leaf_probability, truth, tree)
     return replace(card, needed=needed, notes=notes, held_out=held_out)
 
 
 def hedge_text(tree: Taxonomy, figures: HedgeFigures) -> str:
     """Say how often a hedge predicts at each level, and how often it is then right."""
     from ..metrics.report import level_title
+    from ..report.wording import percent
 
     n, (n_given, n_right) = figures.n_samples, figures.given
     said = []
@@ -322,17 +318,10 @@ def hedge_text(tree: Taxonomy, figures: HedgeFigures) -> str:
         n_here, right_here = figures.stops[depth]
         if n_here:
             name = level_title(tree, depth)
-            said.append(f"{name} for {n_here / n:.0%} ({right_here / n_here:.0%} right)")
-    said.append(f"cannot tell for {figures.stops[0][0] / n:.0%}")
-    given = f"; {n_right / n_given:.0%} right where it predicts" if n_given else ""
+            said.append(f"{name} for {percent(n_here / n)} ({percent(right_here / n_here)} right)")
+    said.append(f"cannot tell for {percent(figures.stops[0][0] / n)}")
+    given = f"; {percent(n_right / n_given)} right where it predicts" if n_given else ""
     return f"{', '.join(said)}{given} ({n} images)"
-
-
-def hedge_size(card: ModelCard) -> str:
-    """Return how many images, or subjects, set the hedge, such as "40 subjects"."""
-    n_votes = card.needed.size
-    by_subject = card.notes.get("hedge set on", "").startswith(f"{n_votes} subjects ")
-    return f"{n_votes} {'subjects' if by_subject else 'images'}"
 
 
 def hedge_threshold(card: ModelCard, target_accuracy: float) -> float:
@@ -348,7 +337,7 @@ def hedge_threshold(card: ModelCard, target_accuracy: float) -> float:
     threshold = threshold_for(card.needed, target_accuracy)
     if threshold == float("inf"):
         raise ValueError(
-            f"The hedge was set on {hedge_size(card)}, with which at most {100 * n / (n + 1):.1f} "
+            f"The hedge was set on {card.hedge_size}, with which at most {100 * n / (n + 1):.1f} "
             f"% can be guaranteed, not {100 * target_accuracy:g} %. Lower --target-accuracy, or "
             "give more to skh2edl calibrate."
         )
@@ -359,7 +348,7 @@ def say_hedge(remarks: Console, card: ModelCard) -> None:
     """Print what the hedge predicts at the usual target accuracies."""
     from ..report.hedging import TARGETS, threshold_for
 
-    n, size = card.needed.size, hedge_size(card)
+    n, size = card.needed.size, card.hedge_size
     if not n:
         remarks.print("No labelled image was held out, so there is no hedge; calibrate sets one.")
         return

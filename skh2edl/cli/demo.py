@@ -18,13 +18,11 @@ from .data import Data
 from .story import (
     BLUR,
     IMAGE_SIZE,
-    TARGET_ACCURACY,
     Step,
     choose,
     draw_insects,
     follow,
     frames_of,
-    usual,
 )
 from .strip import Frame, terminal_strip, write_strip
 
@@ -92,6 +90,7 @@ def run(console: Console, folder: Path, n_pictures: int, epochs: int) -> None:
     """
     from ..report.figures import level_figures
     from ..report.predictions import Predictions
+    from ..report.wording import percent
 
     started = time.perf_counter()
     _say(console, f"1. Drawing {n_pictures:,} pictures of insects")
@@ -119,8 +118,8 @@ def run(console: Console, folder: Path, n_pictures: int, epochs: int) -> None:
     frames = frames_of(steps, chosen)
     console.print(
         f"A {steps[0].insects.labels[chosen]}. Below each picture: the name that H2EDL gives it "
-        f"when {TARGET_ACCURACY * 100:g} % of the names have to be right, its belief in that, and "
-        "U, the belief that reaches no species; then the species that Flat-CE names, and how "
+        f"when {percent(steps[0].hedge.target)} of the names have to be right, its belief in that, "
+        "and U, the belief that reaches no species; then the species that Flat-CE names, and how "
         "probable.\n"
     )
     console.print(terminal_strip(frames, console))
@@ -138,8 +137,8 @@ def run(console: Console, folder: Path, n_pictures: int, epochs: int) -> None:
         console.print(f"[bold]{question.question}[/bold] {escape(question.answer)}.")
     console.print(
         "\nHow often the best name of each level is right; how often the hedged prediction stops "
-        f"there, and how often it is then right ({TARGET_ACCURACY * 100:g} % are guaranteed on "
-        "average, “cannot tell” included).\n"
+        f"there, and how often it is then right ({percent(steps[0].hedge.target)} are guaranteed "
+        "on average, “cannot tell” included).\n"
     )
     truth = tree.resolve(test.labels)
     beside = level_figures(Predictions.from_proba(flat.predict_proba(test.images), tree), truth)
@@ -193,7 +192,8 @@ def save(
     from ..estimators.model_files import save_model
 
     seen, kept = (
-        Data("insects", part.images, part.ids.tolist(), part.labels) for part in (train, held)
+        Data("insects", part.images, part.ids.tolist(), part.labels, part.taxonomy)
+        for part in (train, held)
     )
     notes = {"data": "insects, drawn by skh2edl demo", "training samples": str(len(seen))}
     card = ModelCard(trained_on=hashes_to_keep(seen), notes=notes)
@@ -256,9 +256,10 @@ def measures_table(report: Any, flat: Sequence[LevelFigures]) -> Table:
     flat : sequence of LevelFigures
         Of Flat-CE.
     """
+    from ..report.questions import usual_hedge
     from ..report.wording import percent
 
-    hedge = usual(report.hedges)
+    hedge = usual_hedge(report.hedges)
     table = _table("", "H2EDL right", "Flat-CE right", "hedge names it", "and is then right")
 
     def add(name: str, first: str, second: str, n: int, n_right: int) -> None:

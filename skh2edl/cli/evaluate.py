@@ -96,8 +96,7 @@ def evaluate(
 
       skh2edl evaluate birds.safetensors photos/ --trust 0.95 --out birds.html
     """
-    from ..estimators.model_card import read_card
-    from ..estimators.model_files import load_model
+    from ..estimators.model_files import load_classifier
     from ..metrics.inputs import label_nodes
     from ..report import EvaluationReport
 
@@ -107,7 +106,7 @@ def evaluate(
         common.check_output(figures, (".json",))
     if part not in (None, "train", "val", "test", "all"):
         raise common.UsageError(f"--split must be test, val, train or all, got {part!r}.")
-    estimator, card = load_model(model), read_card(model)
+    estimator, card = load_classifier(model)
     group = group_of_fit(data, card)
     columns = model_columns(estimator, card, image_column, labels, split_column, group)
     everything = read_labelled(data, columns, taxonomy=estimator.taxonomy_, check="none")

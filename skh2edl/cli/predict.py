@@ -72,12 +72,11 @@ def predict(
 
       skh2edl predict birds.safetensors photo.jpg --target-accuracy 0.99 -o prediction.json
     """
-    from ..estimators.model_card import read_card
-    from ..estimators.model_files import load_model
+    from ..estimators.model_files import load_classifier
 
     results, remarks = common.consoles(quiet)
     common.check_output(out, FORMATS)
-    estimator, card = load_model(model), read_card(model)
+    estimator, card = load_classifier(model)
     data = read_unlabelled(inputs, image_column=image_column, features=_features(estimator))
     if estimator.backbone is not None:
         estimator.set_params(on_bad_image="skip", n_workers=workers, batch_size=batch_size)

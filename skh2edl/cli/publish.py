@@ -90,8 +90,7 @@ def publish(
 
       skh2edl publish birds.safetensors photos/ --as ranks --threshold species=0.8 -o ranks.csv
     """
-    from ..estimators.model_card import read_card
-    from ..estimators.model_files import load_model
+    from ..estimators.model_files import load_classifier
     from ..exports import Identifications, write_export
     from ..report.predictions import read_predictions
     from .calibrate import hedge_threshold
@@ -109,11 +108,11 @@ def publish(
             "--target-accuracy cannot be kept among --candidates: it was set for all classes. Use "
             "one of the two, or --threshold."
         )
-    estimator = load_model(model)
+    estimator, card = load_classifier(model)
     tree = estimator.taxonomy_
     limit = None
     if target_accuracy is not None:
-        limit = hedge_threshold(read_card(model), target_accuracy)
+        limit = hedge_threshold(card, target_accuracy)
     data = read_unlabelled(inputs, image_column=image_column, features=_features(estimator))
     if estimator.backbone is not None:
         estimator.set_params(on_bad_image="skip", n_workers=workers)

@@ -13,14 +13,13 @@ if TYPE_CHECKING:
 
     from ..datasets import LabelledImages
     from ..opinions.hyper_opinion import HyperOpinion
-    from ..report.figures import HedgeFigures
+    from ..report.hedging import HedgeFigures
     from ..report.predictions import Predictions
 
 IMAGE_SIZE = 32
 BLUR = 6.5  # pixels, the most in training: the order of an insect of 32 can just be seen
 STEPS = (0, 1, 2, 3, 4, 5)  # pixels, inside that range: beyond it a network is overconfident
 GRASS = (0.0, 0.1)  # a blade that hides a mark now and then, never the insect
-TARGET_ACCURACY = 0.95
 
 
 class Step(NamedTuple):
@@ -63,8 +62,9 @@ def follow(model: Any, flat: Any, needed: npt.NDArray[np.float64], n: int) -> li
     n : int
         How many insects.
     """
-    from ..report.figures import hedge_figures
+    from ..report.hedging import hedge_figures
     from ..report.predictions import Predictions
+    from ..report.questions import usual_hedge
 
     tree, steps = model.taxonomy_, []
     for blur in STEPS:
@@ -73,19 +73,8 @@ def follow(model: Any, flat: Any, needed: npt.NDArray[np.float64], n: int) -> li
         predictions = Predictions.from_proba(opinion.class_probability, tree, opinion=opinion)
         hedges = hedge_figures(predictions, tree.resolve(insects.labels), needed)
         guesses = Predictions.from_proba(flat.predict_proba(insects.images), tree)
-        steps.append(Step(blur, insects, opinion, predictions, usual(hedges), guesses))
+        steps.append(Step(blur, insects, opinion, predictions, usual_hedge(hedges), guesses))
     return steps
-
-
-def usual(hedges: Sequence[HedgeFigures]) -> HedgeFigures:
-    """Return the hedge at the target accuracy of the demo.
-
-    Parameters
-    ----------
-    hedges : sequence of HedgeFigures
-        At several targets.
-    """
-    return next(hedge for hedge in hedges if hedge.target == TARGET_ACCURACY)
 
 
 def choose(steps: Sequence[Step]) -> int:

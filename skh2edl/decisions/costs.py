@@ -25,8 +25,8 @@ _BLOCK_ELEMENTS = 1 << 22
 
 def _is_cost_matrix(wrapper: Any, value: Any) -> bool:
     tree = wrapper.taxonomy_
-    n_answers = tree.n_leaves if wrapper.answers == "leaves" else tree.n_nodes
-    is_shape = value.dtype == np.float64 and value.shape == (n_answers, tree.n_leaves)
+    n_outputs = tree.n_leaves if wrapper.outputs == "leaves" else tree.n_nodes
+    is_shape = value.dtype == np.float64 and value.shape == (n_outputs, tree.n_leaves)
     return bool(is_shape and np.isfinite(value).all())
 
 
@@ -53,14 +53,14 @@ class MinimumCostClassifier(DecisionWrapper):
         - "information": 1 if the true leaf is not under the prediction, otherwise
           1 - log(L / m) / log(L) for a node with m of the L leaves;
         - an array with a row for each possible prediction and a column for each leaf, both in the
-          order of `classes_`; with ``answers="nodes"`` a row for each node of the taxonomy, in
+          order of `classes_`; with ``outputs="nodes"`` a row for each node of the taxonomy, in
           the order of node numbers;
         - a DataFrame with predictions as index and leaves as columns, in any order;
         - a dict such as ``{("benign", "melanoma"): 50}``: the cost of predictions at or under the
           first node if the truth is at or under the second; later entries override earlier ones,
           and `base_cost` gives all other costs;
         - a function of the label of a prediction and the label of a leaf.
-    answers : {"leaves", "nodes"}, default="leaves"
+    outputs : {"leaves", "nodes"}, default="leaves"
         What may be predicted. With "lca_height" no inner node is ever cheaper than the leaves
         below it; use "information" or your own costs with "nodes".
     base_cost : {"lca_height", "distance", "zero_one", "information"}, default="lca_height"
@@ -72,9 +72,9 @@ class MinimumCostClassifier(DecisionWrapper):
     ----------
     estimator_ : classifier
         The fitted estimator.
-    cost_matrix_ : ndarray of shape (n_answers, n_leaves)
-        Costs; rows in the order of `answers_`, columns in the order of `classes_`.
-    answers_ : list of labels
+    cost_matrix_ : ndarray of shape (n_outputs, n_leaves)
+        Costs; rows in the order of `outputs_`, columns in the order of `classes_`.
+    outputs_ : list of labels
         The possible predictions.
     taxonomy_ : Taxonomy
         The tree.
@@ -86,7 +86,7 @@ class MinimumCostClassifier(DecisionWrapper):
     Notes
     -----
     Of equally cheap predictions the one with the fewest leaves is taken, of nodes with the same
-    leaves the deepest, then the first of `answers_`. Sample weights are passed to the estimator's
+    leaves the deepest, then the first of `outputs_`. Sample weights are passed to the estimator's
     own fit.
 
     References
@@ -111,7 +111,7 @@ class MinimumCostClassifier(DecisionWrapper):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **DecisionWrapper._parameter_constraints,
         "cost": [StrOptions(set(_NAMED_COSTS)), "array-like", dict, callable],
-        "answers": [StrOptions({"leaves", "nodes"})],
+        "outputs": [StrOptions({"leaves", "nodes"})],
         "base_cost": [StrOptions(set(_NAMED_COSTS))],
     }
     _learned: ClassVar = {"cost_matrix_": _is_cost_matrix}
@@ -121,23 +121,23 @@ class MinimumCostClassifier(DecisionWrapper):
         estimator: Any,
         cost: Any = "lca_height",
         *,
-        answers: str = "leaves",
+        outputs: str = "leaves",
         base_cost: str = "lca_height",
         taxonomy: Taxonomy | None = None,
     ) -> None:
         self.estimator = estimator
         self.cost = cost
-        self.answers = answers
+        self.outputs = outputs
         self.base_cost = base_cost
         self.taxonomy = taxonomy
 
     def _derive(self) -> None:
         tree = self.taxonomy_
-        if self.answers == "leaves":
+        if self.outputs == "leaves":
             self._nodes = tree.leaf_nodes[tree.leaf_order]
         else:
             self._nodes = np.arange(tree.n_nodes)
-        self.answers_ = tree.labels(self._nodes)
+        self.outputs_ = tree.labels(self._nodes)
 
     def _learn(self) -> None:
         tree = self.taxonomy_
@@ -154,8 +154,8 @@ class MinimumCostClassifier(DecisionWrapper):
 
         Returns
         -------
-        costs : ndarray of shape (n_samples, n_answers)
-            Columns in the order of `answers_`.
+        costs : ndarray of shape (n_samples, n_outputs)
+            Columns in the order of `outputs_`.
         """
         check_is_fitted(self, "cost_matrix_")
         leaves = read_leaves(self.estimator_, X, self.taxonomy_)[:, self.taxonomy_.leaf_order]
@@ -222,7 +222,7 @@ def make_costs(cost: Any, nodes: IntArray, tree: Taxonomy, base_cost: str) -> Fl
     ----------
     cost : str, array-like, DataFrame, dict or callable
         As in :class:`MinimumCostClassifier`.
-    nodes : ndarray of int of shape (n_answers,)
+    nodes : ndarray of int of shape (n_outputs,)
         The possible predictions.
     tree : Taxonomy
         The tree.
@@ -231,7 +231,7 @@ def make_costs(cost: Any, nodes: IntArray, tree: Taxonomy, base_cost: str) -> Fl
 
     Returns
     -------
-    costs : ndarray of shape (n_answers, n_leaves)
+    costs : ndarray of shape (n_outputs, n_leaves)
     """
     if isinstance(cost, str):
         return _named_costs(cost, nodes, tree)

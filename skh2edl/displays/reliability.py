@@ -66,7 +66,7 @@ class ReliabilityDisplay(CurveDisplay):
         ax: Any = None,
         *,
         name: str | None = None,
-        min_share: float = 0.01,
+        min_fraction: float = 0.01,
         **kwargs: Any,
     ) -> ReliabilityDisplay:
         """Draw the picture.
@@ -77,7 +77,7 @@ class ReliabilityDisplay(CurveDisplay):
             Where to draw; None makes a figure. Several models can be drawn on the same axes.
         name : str, default=None
             Name for the legend; None takes that of the display.
-        min_share : float, default=0.01
+        min_fraction : float, default=0.01
             Bins with a smaller fraction of the samples are points without a line.
         **kwargs
             Passed on to ``Axes.plot`` for the lines.
@@ -93,9 +93,9 @@ class ReliabilityDisplay(CurveDisplay):
             self.ax_.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=":", gid="diagonal")
         self.lines_, self.points_ = [], []
         for level, curve in self.curves.items():
-            filled = curve.share > 0
+            filled = curve.fraction > 0
             # The line skips bins of a few samples, which would only add noise.
-            is_common = curve.share[filled] >= min_share
+            is_common = curve.fraction[filled] >= min_fraction
             style = line_options(next_style(self.ax_, marker=True), {"linewidth": 1.2, **kwargs})
             label = level if name is None else f"{name}, {level}"
             (line,) = self.ax_.plot(
@@ -107,7 +107,7 @@ class ReliabilityDisplay(CurveDisplay):
             points = self.ax_.scatter(
                 curve.confidence[filled],
                 curve.accuracy[filled],
-                s=np.maximum(_LARGEST_POINT * curve.share[filled], _SMALLEST_POINT),
+                s=np.maximum(_LARGEST_POINT * curve.fraction[filled], _SMALLEST_POINT),
                 color=line.get_color(),
                 marker=line.get_marker(),
                 alpha=0.45,
@@ -167,7 +167,7 @@ class ReliabilityDisplay(CurveDisplay):
         ax : matplotlib Axes, default=None
             Where to draw; None makes a figure.
         **kwargs
-            `min_share`, and options of ``Axes.plot`` for the lines.
+            `min_fraction`, and options of ``Axes.plot`` for the lines.
 
         Returns
         -------

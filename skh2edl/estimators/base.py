@@ -56,7 +56,7 @@ from ..utils.sklearn_tools import (
 from ..utils.validation import check_groups
 from .decoding import refuse_encoded
 from .leaf_search import LeafSearch
-from .predictions import TreeAnswers
+from .predictions import TreePredictions
 from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
 
 # L-BFGS keeps 25 steps and 25 gradients: in single precision 2 GB of them.
@@ -66,7 +66,9 @@ DEFAULT_L2 = 1e-2
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TreeClassifier(CallbackSupportMixin, LeafSearch, TreeAnswers, ClassifierMixin, BaseEstimator):
+class TreeClassifier(
+    CallbackSupportMixin, LeafSearch, TreePredictions, ClassifierMixin, BaseEstimator
+):
     """Base of the classifiers: everything but the head."""
 
     taxonomy: Taxonomy | None = field(default=None, kw_only=False)

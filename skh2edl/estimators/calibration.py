@@ -116,7 +116,7 @@ class CalibratedTreeClassifier(TreeWrapper):
 
     Notes
     -----
-    Calibration is on average over data like those given; it makes no single answer right.
+    Calibration is on average over data like those given; it makes no single prediction right.
 
     Examples
     --------

@@ -34,7 +34,7 @@ _ROUNDING = 1e-9
 
 
 class TreeEnsembleClassifier(TreeWrapper):
-    """Train one classifier several times and let the copies answer together (deep ensemble).
+    """Train one classifier several times and let the copies predict together (deep ensemble).
 
     The members differ by their `random_state`: by first weights, order of samples and
     augmentation [1]_. An estimator that draws no random numbers, such as one of this package

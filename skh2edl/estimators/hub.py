@@ -13,6 +13,7 @@ from safetensors import safe_open
 from ..metrics.report import hierarchical_report
 from ..taxonomy.taxonomy import Taxonomy
 from .model_files import load_model, save_model
+from .wrapping import find_taxonomy
 
 _MODEL = "model.safetensors"
 _FIGURES = ("accuracy", "balanced_accuracy", "nll", "ece")
@@ -36,8 +37,8 @@ def push_to_hub(
 
     Parameters
     ----------
-    model : classifier or wrapper of this package, or TreeView
-        Fitted.
+    model : classifier or wrapper of this package, Pipeline or search
+        Fitted, as :func:`save_model` takes it.
     repo_id : str
         Such as "me/planes"; made if it does not exist.
     X, y : default=None
@@ -141,13 +142,14 @@ def write_repository(
     with safe_open(folder / _MODEL, framework="np") as file:
         config = json.loads(file.metadata()["skh2edl"])
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    (folder / "taxonomy.json").write_text(model.taxonomy_.to_json() + "\n", encoding="utf-8")
+    taxonomy = find_taxonomy(model)
+    (folder / "taxonomy.json").write_text(taxonomy.to_json() + "\n", encoding="utf-8")
     rows = {}
     if X is not None:
         proba = model.predict_proba(X)
-        rows = hierarchical_report(y, proba, model.taxonomy_, output_dict=True)
+        rows = hierarchical_report(y, proba, taxonomy, output_dict=True)
         del rows["tree"]
-    card = _card(config, model.taxonomy_, rows)
+    card = _card(config, taxonomy, rows)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 

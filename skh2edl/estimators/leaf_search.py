@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..heads.large.search import search_leaves
 from ..training.network import Network
-from .predictions import TreeAnswers
+from .predictions import TreePredictions
 
 
 def _searched(head: Any, features: torch.Tensor, k: int) -> torch.Tensor:
@@ -21,7 +21,7 @@ def _searched(head: Any, features: torch.Tensor, k: int) -> torch.Tensor:
     return torch.from_numpy(np.concatenate([leaves, log_probability], axis=1))
 
 
-class LeafSearch(TreeAnswers):
+class LeafSearch(TreePredictions):
     """`predict` and `predict_top_k` of a classifier with a network."""
 
     network_: Network

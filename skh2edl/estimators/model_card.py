@@ -2,7 +2,7 @@
 
 A card is one more entry in the metadata of the ``.safetensors`` file, so that a model is one file
 and stays one. It holds the thresholds that held-out images needed, from which a hedge at any
-promised accuracy follows, how often predictions on them were right at each level, and short hashes
+target accuracy follows, how often predictions on them were right at each level, and short hashes
 of the images that the model was trained on, so that an evaluation can leave them out. No name or
 path of an image is kept.
 """
@@ -88,7 +88,7 @@ class ModelCard:
     Parameters
     ----------
     needed : ndarray of float of shape (n_calibration,), default=empty
-        Thresholds that held-out images needed for a right hedged answer, sorted.
+        Thresholds that held-out images needed for a right hedged prediction, sorted.
     trained_on, calibrated_on : ndarray of uint64, default=empty
         Hashes of the contents of the images of the fit, and of those that were held out.
     notes : dict of str to str, default={}
@@ -108,6 +108,16 @@ class ModelCard:
     calibrated_on: Hashes = field(default_factory=_no_hashes)
     notes: dict[str, str] = field(default_factory=dict)
     held_out: HeldOut | None = None
+
+    @property
+    def counts_subjects(self) -> bool:
+        """Whether the hedge was set on subjects, with one vote each, and not on images."""
+        return self.notes.get("hedge set on", "").startswith(f"{self.needed.size} subjects ")
+
+    @property
+    def hedge_size(self) -> str:
+        """How many images, or subjects, set the hedge, such as "40 subjects"."""
+        return f"{self.needed.size} {'subjects' if self.counts_subjects else 'images'}"
 
 
 def read_card(path: str | os.PathLike[str]) -> ModelCard:

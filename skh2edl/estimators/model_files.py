@@ -24,7 +24,7 @@ from ..metrics.inputs import leaf_probabilities
 from ..taxonomy.names import shown
 from ..utils.files import write_atomically
 from .merging import merge
-from .model_card import ModelCard, copy_with_card
+from .model_card import ModelCard, copy_with_card, read_card
 from .network_files import Tensors, describe_network, make_taxonomy, refused, restore_network
 from .plain_values import decode, encode, is_plain, plain, plain_number
 from .wrapping import TreeWrapper
@@ -136,6 +136,36 @@ def load_model(path: str | os.PathLike[str], *, backbone: torch.nn.Module | None
         raise ValueError(
             f"{place} is not a safetensors file or is damaged ({error}). Copy or save it again."
         ) from error
+
+
+def load_classifier(path: str | os.PathLike[str]) -> tuple[Any, ModelCard]:
+    """Read a classifier with a network, and its card, for the commands and the web page.
+
+    These set the options of the network and the hedge of the card, so they take no wrapper, which
+    has a rule of its own.
+
+    Parameters
+    ----------
+    path : path
+        The model file.
+
+    Returns
+    -------
+    estimator : classifier
+        Fitted.
+    card : ModelCard
+        What the command line noted about it.
+    """
+    model = load_model(path)
+    if isinstance(model, TreeWrapper):
+        is_several = hasattr(model, "estimators_")
+        inside = "one of its estimators_" if is_several else "its estimator_"
+        raise TypeError(
+            f"{os.fspath(path)!r} holds a {type(model).__name__}, and this needs a classifier "
+            f"without a wrapper. Use it in Python with load_model, or save {inside} and calibrate "
+            "that file with skh2edl calibrate."
+        )
+    return model, read_card(path)
 
 
 def _describe(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:

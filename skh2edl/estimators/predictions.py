@@ -1,4 +1,4 @@
-"""What a classifier into a taxonomy answers, given the log-probabilities of the leaves."""
+"""What a classifier into a taxonomy predicts, given the log-probabilities of the leaves."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..taxonomy.taxonomy import Taxonomy
 from .targets import check_labels
 
 
-class TreeAnswers:
-    """Mixin of the answers at every level; a class gives `_log_leaves` and the attributes."""
+class TreePredictions:
+    """Mixin of predictions at every level; a class gives `_log_leaves` and the attributes."""
 
     taxonomy_: Taxonomy
     classes_: npt.NDArray[Any]

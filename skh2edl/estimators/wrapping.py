@@ -21,7 +21,7 @@ from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.names import shown
 from ..taxonomy.taxonomy import Taxonomy
 from ..utils.sklearn_tools import safe_indexing
-from .predictions import TreeAnswers
+from .predictions import TreePredictions
 from .targets import resolve_taxonomy
 
 # Added to every probability before its logarithm, as scikit-learn's own temperature scaling does.
@@ -88,7 +88,7 @@ def _refuse_hiclass(classifier: Any) -> None:
 
 
 def find_taxonomy(fitted: Any, given: Taxonomy | None = None) -> Taxonomy:
-    """Return the tree to answer in: the given one, that of a classifier, or a flat one.
+    """Return the tree to predict in: the given one, that of a classifier, or a flat one.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ def has_opinions(estimator: Any) -> bool:
     return opinion_method(estimator) is not None
 
 
-class TreeWrapper(MetaEstimatorMixin, TreeAnswers, ClassifierMixin, BaseEstimator):
+class TreeWrapper(MetaEstimatorMixin, TreePredictions, ClassifierMixin, BaseEstimator):
     """Base of the estimators around a classifier: they read what it reads."""
 
     estimator: Any

@@ -261,7 +261,7 @@ class ReliabilityCurve(NamedTuple):
     ----------
     accuracy, confidence : ndarray of shape (n_bins,)
         Fraction of right predictions and mean top-1 probability in each bin; NaN in an empty bin.
-    share : ndarray of shape (n_bins,)
+    fraction : ndarray of shape (n_bins,)
         Fraction of the sample weight in each bin; sums to 1.
     edges : ndarray of shape (n_bins + 1,)
         Bin ``i`` holds the confidences from ``edges[i]`` up to, not including, ``edges[i + 1]``;
@@ -270,15 +270,15 @@ class ReliabilityCurve(NamedTuple):
 
     accuracy: FloatArray
     confidence: FloatArray
-    share: FloatArray
+    fraction: FloatArray
     edges: FloatArray
 
     @property
     def error(self) -> float:
         """Mean gap of accuracy and confidence (ECE); NaN if there is nothing to score."""
-        filled = self.share != 0
+        filled = self.fraction != 0
         gap = np.abs(self.accuracy[filled] - self.confidence[filled])
-        return float(gap @ self.share[filled])
+        return float(gap @ self.fraction[filled])
 
 
 def level_ece(
@@ -393,7 +393,7 @@ def reliability_curve(
     Returns
     -------
     curve : ReliabilityCurve
-        The arrays `accuracy`, `confidence`, `share` and `edges`; the first three are NaN, with a
+        The arrays `accuracy`, `confidence`, `fraction` and `edges`; the first three are NaN, with a
         warning, if no label reaches the level.
 
     Examples
@@ -425,7 +425,7 @@ def reliability_curve(
         return ReliabilityCurve(
             accuracy=np.bincount(place, weight * right, n_bins) / mass,
             confidence=np.bincount(place, weight * confidence, n_bins) / mass,
-            share=mass / mass.sum(),
+            fraction=mass / mass.sum(),
             edges=edges,
         )
 

@@ -70,18 +70,18 @@ def _top(tree: Taxonomy) -> int:
 
 
 def _follow(tree: Taxonomy, reach: Row) -> tuple[int, float]:
-    """Go down while one child holds more than half of all belief and has no rival."""
+    """Go down while one child holds more than half of all belief and no other comes near."""
     node, belief = _top(tree), 1.0
     while tree.n_children[node]:
         decisions = _decisions(tree, node)
         best = decisions.start + int(np.argmax(reach[decisions]))
-        if reach[best] <= 0.5 or _count_rivals(reach[decisions]) > 1:
+        if reach[best] <= 0.5 or _count_contenders(reach[decisions]) > 1:
             break
         node, belief = int(tree.last_of_chain[tree.decision_children[best]]), float(reach[best])
     return node, belief
 
 
-def _count_rivals(reach: Row) -> int:
+def _count_contenders(reach: Row) -> int:
     """Count the children with at least half as much belief as the best, itself included."""
     return int(np.count_nonzero(reach >= max(reach.max() / 2, np.finfo(float).tiny)))
 
@@ -99,7 +99,7 @@ def _what_remains(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> 
     reach = row.reach[decisions]
     stops = float(row.stops[_branching(tree, node)])
     order = np.argsort(-reach, kind="stable")
-    n_rivals, joint = _count_rivals(reach), ": " if node == _top(tree) else "; below, "
+    n_contenders, joint = _count_contenders(reach), ": " if node == _top(tree) else "; below, "
     shown = [
         f"{_step(tree, decisions.start + int(child))} (belief {_decimal(reach[child])})"
         for child in order[:_MOST_NAMES]
@@ -107,23 +107,23 @@ def _what_remains(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> 
     ]
     tail = f"{_decimal(stops)} of the belief goes no further"
     if stops >= belief / 2:
-        lean = f", leaning to {shown[0]}" if n_rivals == 1 and shown else ""
+        lean = f", leaning to {shown[0]}" if n_contenders == 1 and shown else ""
         names = [_step(tree, decisions.start + int(child)) for child in order[:_MOST_NAMES]]
         return f"{joint}it may be {_list(names, reach.size, 'or')}{lean}. {_capital(tail)}."
-    if n_rivals == 1:
+    if n_contenders == 1:
         return f"{joint}it leans to {shown[0]}, and {tail}."
-    return f"{joint}it is {_list(shown, n_rivals, 'or')}, and {tail}."
+    return f"{joint}it is {_list(shown, n_contenders, 'or')}, and {tail}."
 
 
 def _elsewhere(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> list[str]:
     """Say where the belief is that did not arrive at the node."""
     above = []
-    rivals: list[int] = []
+    siblings: list[int] = []
     decision = int(tree.last_decision[node])
     while decision >= 0:
         above.append(int(tree.decision_nodes[decision]))
         beside = _decisions(tree, int(tree.branching_nodes[above[-1]]))
-        rivals += (other for other in range(beside.start, beside.stop) if other != decision)
+        siblings += (other for other in range(beside.start, beside.stop) if other != decision)
         decision = int(tree.parent_decision[decision])
     higher = sorted(above, key=lambda branching: -row.stops[branching])
     parts = [
@@ -134,17 +134,19 @@ def _elsewhere(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> lis
     ]
     against = 1 - belief - float(row.stops[above].sum())
     if against >= _VISIBLE:
-        parts.append(_rival(tree, row, max(rivals, key=row.reach.__getitem__), against))
+        parts.append(_strongest(tree, row, max(siblings, key=row.reach.__getitem__), against))
     return [f"Of the other belief, {_list(parts, len(parts))}."] if parts else []
 
 
-def _rival(tree: Taxonomy, row: OpinionRow, rival: int, against: float) -> str:
-    """Name the strongest rival, unless the belief in it would be shown as nothing."""
-    belief = float(row.reach[rival])
+def _strongest(tree: Taxonomy, row: OpinionRow, sibling: int, against: float) -> str:
+    """Name the strongest sibling, unless the belief in it would be shown as nothing."""
+    belief = float(row.reach[sibling])
     if against - belief < _VISIBLE and belief >= _VISIBLE:
         # Its own belief, as in a table beside it: with the rest it may round to more.
-        return f"{_decimal(belief)} is for {_step(tree, rival)}"
-    lead = f", first of all {_step(tree, rival)} ({_decimal(belief)})" if belief >= _VISIBLE else ""
+        return f"{_decimal(belief)} is for {_step(tree, sibling)}"
+    lead = (
+        f", first of all {_step(tree, sibling)} ({_decimal(belief)})" if belief >= _VISIBLE else ""
+    )
     return f"{_decimal(against)} is for something else{lead}"
 
 

@@ -211,8 +211,8 @@ def _bins(report: EvaluationReport, level: LevelFigures) -> list[tuple[float, fl
     rows = np.flatnonzero(report.predictions.readable)
     labels, proba = report.taxonomy.labels(report.truth[rows]), report.predictions[rows].proba
     curve = reliability_curve(labels, proba, report.taxonomy, level=level.depth)
-    filled = curve.share > 0
-    counts = np.rint(curve.share[filled] * level.n_samples).astype(int)
+    filled = curve.fraction > 0
+    counts = np.rint(curve.fraction[filled] * level.n_samples).astype(int)
     columns = curve.confidence[filled], curve.accuracy[filled], counts
     return list(zip(*(column.tolist() for column in columns), strict=True))
 

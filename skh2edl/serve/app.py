@@ -124,14 +124,14 @@ def create_app(
     for package in ("fastapi", "python_multipart"):
         import_optional(package, extra=EXTRA)
     from ..estimators.base import TreeClassifier
-    from ..estimators.model_card import ModelCard, read_card
-    from ..estimators.model_files import load_model
+    from ..estimators.model_card import ModelCard
+    from ..estimators.model_files import load_classifier
     from .routes import build
     from .service import Service
 
     limits = Limits() if limits is None else limits
     if isinstance(model, (str, os.PathLike)):
-        estimator, card, name = load_model(model), read_card(model), Path(model).stem
+        (estimator, card), name = load_classifier(model), Path(model).stem
     else:
         estimator, card, name = model, ModelCard(), type(model).__name__
     if not isinstance(estimator, TreeClassifier):

@@ -91,11 +91,6 @@ class Service:
             notes=self.card.notes,
         )
 
-    @property
-    def _has_subjects(self) -> bool:
-        """Whether the hedge was set on subjects of several images each."""
-        return f"{self.card.needed.size} subjects " in self.card.notes.get("hedge set on", "")
-
     def _hedge(self) -> Hedge | None:
         n_images = self.card.needed.size
         thresholds = [(target, threshold_for(self.card.needed, target)) for target in TARGETS]
@@ -108,7 +103,7 @@ class Service:
             return None
         return Hedge(
             n_images=n_images,
-            unit="subject" if self._has_subjects else "photograph",
+            unit="subject" if self.card.counts_subjects else "photograph",
             is_exact=self.card.notes.get("hedge guarantee", "exact") == "exact",
             most=n_images / (n_images + 1),
             guarantees=guarantees,
@@ -130,7 +125,7 @@ class Service:
             stops = [self._stops(hundredth / 100) for hundredth in range(100)]
             n_right = held.right_at_levels().tolist()
             return HeldOutFacts(n_images=len(held.n_right), n_right=n_right, stops=stops)
-        if not needed.size or self._has_subjects:
+        if not needed.size or self.card.counts_subjects:
             return None
         # An image that needs no threshold has the right leaf.
         finest = [*[None] * (n_levels - 1), int((needed == 0).sum())]
@@ -153,7 +148,7 @@ class Service:
             n_images = self.card.needed.size
             raise HTTPException(
                 422,
-                f"The hedge was set on {n_images} images, with which at most "
+                f"The hedge was set on {self.card.hedge_size}, with which at most "
                 f"{n_images / (n_images + 1):.3f} can be guaranteed, got {target_accuracy:g}.",
             )
         return found

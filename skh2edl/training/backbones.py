@@ -142,7 +142,7 @@ def create_backbone(
     image_size : int or (height, width), default=None
         None takes the size the weights were trained for.
     crop_pct : float, default=None
-        Share of the short side that the central crop keeps. None takes timm's value at timm's
+        Fraction of the short side that the central crop keeps. None takes timm's value at timm's
         size, and 1 (the whole side) at any other.
     mean, std : tuple of 3 floats, default=None
         Normalisation of pixels in 0..1. None takes that of the weights.

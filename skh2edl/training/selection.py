@@ -37,7 +37,7 @@ def split_validation(
     groups : ndarray of shape (n_samples,) or None
         Samples of one group stay on one side.
     fraction : float
-        Share to hold out.
+        Fraction to hold out.
     seed : int
         Chooses the samples.
 

@@ -14,7 +14,7 @@ from skh2edl import load_model
 from skh2edl.cli import demo, story
 from skh2edl.cli.app import app
 from skh2edl.estimators.model_card import read_card
-from skh2edl.report.figures import HedgeFigures
+from skh2edl.report.hedging import HedgeFigures
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,17 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet
 import pytest
 from cli_cases import FEATURES, animals, invoke, make_photos, make_zoo, read_csv, write_table
 
-from skh2edl import H2EDLClassifier, Taxonomy, load_model
+from skh2edl import H2EDLClassifier, HedgedClassifier, Taxonomy, TreeEnsembleClassifier, load_model
 from skh2edl.cli import tables
 from skh2edl.cli.data import Columns, read_labelled
 from skh2edl.estimators.model_card import read_card
@@ -29,6 +31,51 @@ def photos(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def wrappers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wrappers")
+    X, y = np.repeat(np.eye(3), 12, axis=0), np.repeat(["lynx", "puma", "wolf"], 12)
+    clf = H2EDLClassifier(backbone=None)
+    HedgedClassifier(clf, target_accuracy=0.5).fit(X, y).save(folder / "hedge.safetensors")
+    TreeEnsembleClassifier(clf, 2).fit(X, y).save(folder / "ensemble.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("predict", "MODEL", "x.csv"),
+        ("evaluate", "MODEL", "x.csv"),
+        ("calibrate", "MODEL", "x.csv"),
+        ("publish", "MODEL", "x.csv", "--as", "ranks", "--out", "ranks.csv"),
+        ("serve", "MODEL", "--port", 0),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_command_refuses_a_wrapper_and_says_what_to_save(wrappers, command):
+    for name, said in {
+        "hedge": "holds a HedgedClassifier, .* save its estimator_",
+        "ensemble": "holds a TreeEnsembleClassifier, .* save one of its estimators_",
+    }.items():
+        path = wrappers / f"{name}.safetensors"
+        result = invoke(*(path if part == "MODEL" else part for part in command))
+        assert result.exit_code == 1
+        assert re.search(said, result.stderr)
+
+
+def test_the_classifier_inside_a_wrapper_is_a_model_for_the_commands(wrappers, tmp_path):
+    table, model = tmp_path / "animals.csv", tmp_path / "inside.safetensors"
+    write_table(table, animals(30))
+    frame = pd.DataFrame([row[:3] for row in animals(30)], columns=["size", "speed", "ears"])
+    labels = [row[-1] for row in animals(30)]
+    HedgedClassifier(H2EDLClassifier(backbone=None), 0.5).fit(
+        frame.astype(float), labels
+    ).estimator_.save(model)
+    result = invoke("predict", model, table, "-o", tmp_path / "a.csv")
+    assert result.exit_code == 0, result.output
+    assert len(read_csv(tmp_path / "a.csv")) == 30
+
+
 def test_predictions_are_those_of_the_classifier(zoo, tmp_path):
     folder, _ = zoo
     out = tmp_path / "a.csv"
@@ -37,8 +84,6 @@ def test_predictions_are_those_of_the_classifier(zoo, tmp_path):
     rows = read_csv(out)
     clf = load_model(folder / "model.safetensors")
     X = np.array([row[:3] for row in animals(300)], dtype=float)
-    import pandas as pd
-
     frame = pd.DataFrame(X, columns=["size", "speed", "ears"])
     opinion = clf.predict_hyper_opinion(frame)
     assert [row["leaf"] for row in rows] == clf.predict(frame).tolist()
@@ -241,8 +286,6 @@ def test_an_accuracy_that_the_calibration_cannot_guarantee_is_refused(zoo, tmp_p
 
 
 def test_a_model_without_a_hedge_predicts_without_it_and_says_so(tmp_path):
-    import pandas as pd
-
     tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["wolf"]})
     rows = animals(60)
     X = pd.DataFrame([list(map(float, row[:3])) for row in rows], columns=["size", "speed", "ears"])

@@ -63,10 +63,10 @@ def cost_by_hand(tree, name, predicted, leaf):
     st.sampled_from(["lca_height", "distance", "zero_one", "information"]),
     st.sampled_from(["leaves", "nodes"]),
 )
-def test_no_prediction_is_expected_to_cost_less(case, name, answers):
+def test_no_prediction_is_expected_to_cost_less(case, name, outputs):
     tree, leaves = case
-    clf = told(tree, name, answers=answers)
-    nodes = tree.leaf_nodes.tolist() if answers == "leaves" else list(range(tree.n_nodes))
+    clf = told(tree, name, outputs=outputs)
+    nodes = tree.leaf_nodes.tolist() if outputs == "leaves" else list(range(tree.n_nodes))
     for row, label in zip(leaves, clf.predict(leaves), strict=True):
         expected = {
             node: math.fsum(
@@ -91,7 +91,7 @@ def test_costs_are_in_the_order_of_the_classes():
     expected = stated[:, TREE.leaf_order] @ given_costs.T
     np.testing.assert_allclose(clf.predict_cost(stated), expected)
     np.testing.assert_array_equal(clf.predict(stated), clf.classes_[expected.argmin(axis=1)])
-    assert clf.answers_ == clf.classes_.tolist()
+    assert clf.outputs_ == clf.classes_.tolist()
 
 
 def test_a_frame_and_a_function_say_the_same_as_an_array():
@@ -102,16 +102,16 @@ def test_a_frame_and_a_function_say_the_same_as_an_array():
     array[TREE.node(("a", "a2"))] = array[TREE.node("s")]
     frame = pd.DataFrame(array, index=names, columns=TREE.sorted_leaf_labels)
     stated, _ = population(60)
-    plain = told(TREE, array, answers="nodes").predict(stated)
+    plain = told(TREE, array, outputs="nodes").predict(stated)
     shuffled = frame.iloc[rng.permutation(TREE.n_nodes), rng.permutation(9)]
-    np.testing.assert_array_equal(told(TREE, shuffled, answers="nodes").predict(stated), plain)
-    function = told(TREE, lambda predicted, truth: frame.loc[predicted, truth], answers="nodes")
+    np.testing.assert_array_equal(told(TREE, shuffled, outputs="nodes").predict(stated), plain)
+    function = told(TREE, lambda predicted, truth: frame.loc[predicted, truth], outputs="nodes")
     np.testing.assert_array_equal(function.predict(stated), plain)
     assert len(set(plain)) > 3
 
 
 def test_pairs_name_single_costs_and_later_ones_go_first():
-    clf = told(TREE, {("a", "b"): 7, ("p", "t"): 9, ("c", "c"): 0.5}, answers="nodes")
+    clf = told(TREE, {("a", "b"): 7, ("p", "t"): 9, ("c", "c"): 0.5}, outputs="nodes")
 
     def cost(predicted, truth):
         return clf.cost_matrix_[TREE.node(predicted), clf.classes_.tolist().index(truth)]
@@ -158,11 +158,11 @@ def test_crm_makes_milder_mistakes_than_the_likeliest_leaf():
 
 def test_inner_nodes_are_predicted_where_information_counts():
     stated, _ = population(300)
-    predictions = told(TREE, "information", answers="nodes").predict(stated)
+    predictions = told(TREE, "information", outputs="nodes").predict(stated)
     assert set(predictions) & {"a", "b", "a1", "b1", "b2"}
     assert "a2" not in predictions  # its only child says more
     assert "s" in predictions
-    assert set(told(TREE, "lca_height", answers="nodes").predict(stated)) <= set(TREE.leaves)
+    assert set(told(TREE, "lca_height", outputs="nodes").predict(stated)) <= set(TREE.leaves)
 
 
 def test_it_wraps_forests_opinions_and_is_cloned():

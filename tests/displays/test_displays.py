@@ -176,7 +176,7 @@ def test_reliability_shows_every_level_as_the_metric_computes_it(clf, glyphs, fe
         curve = reliability_curve(
             glyphs.labels, proba, tree, level, strategy=strategy, n_bins=8, sample_weight=weight
         )
-        filled = curve.share > 0
+        filled = curve.fraction > 0
         expected = np.column_stack([curve.confidence[filled], curve.accuracy[filled]])
         np.testing.assert_array_equal(points.get_offsets(), expected)
     error = level_ece(glyphs.labels, proba, tree, "kind", n_bins=8, sample_weight=weight)
@@ -188,7 +188,7 @@ def test_reliability_shows_every_level_as_the_metric_computes_it(clf, glyphs, fe
 def test_bins_of_few_samples_are_points_without_a_line():
     tree = Taxonomy.flat(["cat", "dog"])
     proba = np.array([[0.95, 0.05]] * 99 + [[0.55, 0.45]])
-    display = ReliabilityDisplay.from_predictions(["cat"] * 100, proba, tree, min_share=0.02)
+    display = ReliabilityDisplay.from_predictions(["cat"] * 100, proba, tree, min_fraction=0.02)
     (line,), (points,) = display.lines_, display.points_
     assert np.isnan(line.get_ydata()).tolist() == [True, False]
     assert points.get_offsets()[:, 1].tolist() == [1, 1]

@@ -10,6 +10,8 @@ import pytest
 from huggingface_hub import ModelCard
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import accuracy_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from skh2edl import (
     H2EDLClassifier,
@@ -18,6 +20,7 @@ from skh2edl import (
     from_pretrained,
     push_to_hub,
 )
+from skh2edl.estimators.hub import write_repository
 
 TREE = Taxonomy.from_nested(
     {"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]}, level_names=("family", "species")
@@ -101,3 +104,12 @@ def test_a_model_without_a_file_leaves_the_hub_alone(server):
     with pytest.raises(TypeError, match=r"H2EDLClassifier is not fitted.*Call fit first"):
         push_to_hub(H2EDLClassifier(TREE, backbone=None), "me/planes", token="secret")
     assert not list(server.iterdir())
+
+
+def test_a_pipeline_is_written_with_the_taxonomy_of_its_classifier(tmp_path):
+    pipeline = make_pipeline(StandardScaler(), H2EDLClassifier(TREE, backbone=None)).fit(X, Y)
+    write_repository(pipeline, tmp_path, X, Y)
+    assert Taxonomy.from_json((tmp_path / "taxonomy.json").read_text()) == TREE
+    np.testing.assert_allclose(
+        from_pretrained(tmp_path).predict_proba(X), pipeline.predict_proba(X), rtol=1e-9
+    )

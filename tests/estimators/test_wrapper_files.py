@@ -126,7 +126,7 @@ WRAPPERS = (
         INSIDE,
         st.sampled_from(["lca_height", "distance"])
         | st.floats(0, 9).map(lambda cost: {("cat", "dog"): cost, ("dog", ("cat", "big")): 2}),
-        answers=st.sampled_from(["leaves", "nodes"]),
+        outputs=st.sampled_from(["leaves", "nodes"]),
     )
     | st.builds(
         NoveltyDetector,
@@ -417,7 +417,7 @@ def test_a_huge_taxonomy_of_its_own_is_not_built(tmp_path, hedge):
 
 
 def test_a_cost_matrix_is_no_larger_than_the_file(tmp_path):
-    costs = MinimumCostClassifier(base(H2EDLClassifier), answers="nodes").fit(X, list(Y))
+    costs = MinimumCostClassifier(base(H2EDLClassifier), outputs="nodes").fit(X, list(Y))
     costs.save(tmp_path / "costs.safetensors")
     header, tensors = read(tmp_path / "costs.safetensors")
     tensors["learned.cost_matrix_"] = tensors["learned.cost_matrix_"][:-1].clone()

@@ -183,7 +183,7 @@ def test_a_confidence_on_an_edge_belongs_to_the_bin_above_and_one_to_the_last():
     y_proba = [[0.75, 0.25], [0.5, 0.5], [1.0, 0.0]]
     curve = metrics.reliability_curve(["cat", "dog", "cat"], y_proba, tree, n_bins=4)
     np.testing.assert_array_equal(curve.edges, [0, 0.25, 0.5, 0.75, 1])
-    np.testing.assert_allclose(curve.share, [0, 0, 1 / 3, 2 / 3])
+    np.testing.assert_allclose(curve.fraction, [0, 0, 1 / 3, 2 / 3])
     np.testing.assert_allclose(curve.confidence, [np.nan, np.nan, 0.5, 0.875])
     np.testing.assert_allclose(curve.accuracy, [np.nan, np.nan, 0, 1])
 

@@ -288,7 +288,7 @@ def killed_between(folder):
         "files.write_atomically = write\n"
         "from skh2edl.cli import main; main()"
     )
-    arguments = ["fit", table, "--features", "a,b,c", "-o", model, "--test-share", "0"]
+    arguments = ["fit", table, "--features", "a,b,c", "-o", model]
     killed = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, check=False
     )
