@@ -59,7 +59,7 @@ def calibrate(
     """Calibrate the probabilities and the hedge of a model on labelled images.
 
     Both are kept in the model file. The probabilities are calibrated by one number, the scale of
-    the evidence or a temperature. With the hedge, skh2edl predict gives a prediction for any target
+    the evidence or a temperature; more evidence leaves less belief above the leaves. With the hedge, skh2edl predict gives a prediction for any target
     accuracy, of a coarser class where needed. Images that the model was trained on are skipped,
     and with subjects all images of theirs. Several images of a subject are not several samples:
     name the column of the subjects, and the guarantee holds for an image of a new one.
@@ -105,7 +105,8 @@ def calibrate(
         guarantee = "approximate" if again else "exact"
         write_card(model, calibrated(estimator, held, card, remarks, guarantee))
     else:
-        save_model(estimator, model, card=calibrated_both(estimator, held, card, remarks))
+        card = calibrated_both(estimator, held, card, remarks, keep_evidence=False)
+        save_model(estimator, model, card=card)
     card = read_card(model)
     say_hedge(remarks, card)
     common.say_written(results, model)
@@ -204,9 +205,18 @@ def held_out_predictions(folds: list[Fold], features: Features) -> tuple[Predict
 
 
 def rescale(
-    folds: list[Fold], features: Features, data: Data, remarks: Console, *models: Any
+    folds: list[Fold],
+    features: Features,
+    data: Data,
+    remarks: Console,
+    *models: Any,
+    keep_evidence: bool = True,
 ) -> dict[str, str]:
-    """Rescale the heads of folds and models, say what it changed, and return that as notes."""
+    """Rescale the heads of folds and models, say what it changed, and return that as notes.
+
+    A larger scale of the evidence takes the belief away that stops above the leaves, so evidence is
+    scaled only on request.
+    """
     from ..estimators.cross_fitting import calibrate_together
     from ..heads.base import EvidentialHead
     from ..metrics import level_ece
@@ -218,15 +228,24 @@ def rescale(
             return level_ece(data.labels[rows], found.proba, found.taxonomy, "leaf")
 
     before = error()
-    factor = calibrate_together(folds, features, data.labels, *models)
     is_evidential = isinstance(folds[0].model.network_.head, EvidentialHead)
+    if is_evidential and keep_evidence:
+        said = f"ECE of the leaves {before:.3f}, evidence as trained"
+        remarks.print(
+            f"Held-out predictions: {said}. skh2edl calibrate can scale it on new images; then "
+            "less belief stops above the leaves."
+        )
+        return {"calibration": said}
+    factor = calibrate_together(folds, features, data.labels, *models)
     what = f"evidence x {factor:.2g}" if is_evidential else f"temperature {1 / factor:.2g}"
     said = f"ECE of the leaves {before:.3f} before, {error():.3f} after ({what})"
     remarks.print(f"Probabilities calibrated on held-out predictions: {said}.")
     return {"calibration": said}
 
 
-def calibrated_both(estimator: Any, held: Data, card: ModelCard, remarks: Console) -> ModelCard:
+def calibrated_both(
+    estimator: Any, held: Data, card: ModelCard, remarks: Console, keep_evidence: bool = True
+) -> ModelCard:
     """Calibrate probabilities and hedge on the same held-out samples; return the card."""
     from ..estimators.cross_fitting import Features, Fold, on_features
 
@@ -237,7 +256,7 @@ def calibrated_both(estimator: Any, held: Data, card: ModelCard, remarks: Consol
     bare, features, usable = on_features(estimator, held.X)
     parts = Features(None, features, usable)
     folds = [Fold(bare, usable.nonzero()[0])]
-    notes = rescale(folds, parts, held, remarks)
+    notes = rescale(folds, parts, held, remarks, keep_evidence=keep_evidence)
     predictions, rows = held_out_predictions(folds, parts)
     card = replace(card, notes=card.notes | notes, calibrated_on=hashes_to_keep(held))
     return with_hedge(card, predictions, held.select(rows), remarks, "approximate")
