@@ -244,7 +244,7 @@ def test_export_writes_the_model_that_was_named(zoo, tmp_path, monkeypatch):
     def export(estimator, path):
         path.write_text(",".join(estimator.classes_))
 
-    monkeypatch.setattr("skh2edl.estimators.base.export_onnx", export)
+    monkeypatch.setattr("skh2edl.estimators.onnx.export_onnx", export)
     folder, _ = zoo
     result = invoke("export", folder / "model.safetensors", tmp_path / "m.onnx")
     assert result.exit_code == 0, result.output
