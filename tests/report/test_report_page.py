@@ -14,6 +14,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.select import Select
+from selenium.webdriver.support.wait import WebDriverWait
 from sklearn.naive_bayes import GaussianNB
 
 from skh2edl import Taxonomy
@@ -186,7 +187,10 @@ def show(driver, address):
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        driver.get("about:blank")  # a second visit of one address may return before it is loaded
         driver.get(address)
+        state = "return document.readyState"
+        WebDriverWait(driver, 60).until(lambda page: page.execute_script(state) == "complete")
         return driver
 
     yield show
