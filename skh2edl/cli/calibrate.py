@@ -1,4 +1,4 @@
-"""``skh2edl calibrate``, and how `fit` calibrates in the same way."""
+"""``skh2edl calibrate``, and what `fit` shares with it."""
 
 from __future__ import annotations
 
@@ -255,6 +255,11 @@ def calibrated_both(
     remarks.print(f"Calibrating on {len(held)} held-out images.")
     estimator.set_params(verbose=int(remarks.is_terminal and not remarks.quiet))
     bare, features, usable = on_features(estimator, held.X)
+    if not (usable & held.is_labelled).any():
+        raise ValueError(
+            f"None of the labelled images of {held.name} can be read, so nothing is calibrated. "
+            "Give labelled images that open in a viewer."
+        )
     parts = Features(None, features, usable)
     folds = [Fold(bare, usable.nonzero()[0])]
     notes = rescale(folds, parts, held, remarks, keep_evidence=keep_evidence)

@@ -73,6 +73,36 @@ def test_calibrate_mends_the_probabilities_of_an_over_confident_model(tmp_path, 
     assert "Probabilities calibrated on held-out predictions: ECE" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("method", "said"), [("h2edl", "evidence as trained"), ("flat-ce", "temperature")]
+)
+def test_fit_scales_a_softmax_and_keeps_evidence_as_trained(tmp_path, method, said):
+    write_table(tmp_path / "t.csv", animals(120))
+    model = tmp_path / "m.safetensors"
+    fit = ("fit", tmp_path / "t.csv", *FEATURES, "-o", model, "--method", method)
+    assert invoke(*fit).exit_code == 0
+    assert said in read_card(model).notes["calibration"]
+    if method == "h2edl":
+        clf = load_model(model)
+        assert clf.network_.head.log_scale.exp().item() == pytest.approx(clf.evidence_scale)
+
+
+def test_calibrate_on_images_none_of_which_can_be_read_says_so(model, tmp_path, monkeypatch):
+    from skh2edl.estimators import cross_fitting
+
+    def unreadable(estimator, X, read=cross_fitting.on_features):
+        bare, features, usable = read(estimator, X)
+        return bare, features, np.zeros_like(usable)
+
+    monkeypatch.setattr(cross_fitting, "on_features", unreadable)
+    write_table(tmp_path / "more.csv", animals(30, seed=5))
+    before = model.read_bytes()
+    result = invoke("calibrate", model, tmp_path / "more.csv")
+    assert result.exit_code == 1
+    assert "None of the labelled images of more can be read" in " ".join(result.stderr.split())
+    assert model.read_bytes() == before
+
+
 def test_calibrate_gives_every_subject_one_vote(model, tmp_path):
     rows = [[*row, f"animal {index // 5}"] for index, row in enumerate(animals(200, seed=5))]
     # One photograph of an animal was in the fit: the whole animal is known.
