@@ -10,12 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ..heads.base import LARGE_TREE
 from ..heads.evidence import EVIDENCE_FUNCTIONS
 from ..heads.h2edl import RISKS, OpinionTreeHead, supervised_nodes
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
 from ..utils.sklearn_tools import Interval, StrOptions
 from .base import TreeClassifier
+from .targets import check_labels, check_weight
 
 # Open in the paper, or other than there; docs/studies/defaults.py compares them.
 EVIDENCE_SCALE = 300.0  # evidence grows exponentially up to about this, then linearly
@@ -87,6 +89,10 @@ class H2EDLClassifier(TreeClassifier):
         Weight γ of the penalty for vacuity that rises down the true path.
     depth_weights : sequence of float, default=None
         Weight of the decisions of each depth, from the root; None means 1.
+    familiarity : {"none", "density"}, default="none"
+        "density" multiplies the evidence of a node by how far the feature looks like the training
+        samples below it, from 1 to 0, so that vacuity rises where nothing known fits. Estimated
+        after training; `fit` only, and for trees of fewer than 20,000 leaves.
     image_size : int or (height, width), default=None
         None takes the size the weights were trained for.
     on_bad_image : {"error", "skip"}, default="error"
@@ -193,6 +199,7 @@ class H2EDLClassifier(TreeClassifier):
     leaf_weight: float = LEAF_WEIGHT
     consistency_weight: float = 0.0
     depth_weights: Sequence[float] | None = None
+    familiarity: str = "none"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TreeClassifier._parameter_constraints,
@@ -210,6 +217,7 @@ class H2EDLClassifier(TreeClassifier):
         "leaf_weight": [Interval(Real, 0, None, closed="left")],
         "consistency_weight": [Interval(Real, 0, None, closed="left")],
         "depth_weights": ["array-like", None],
+        "familiarity": [StrOptions({"none", "density"})],
     }
 
     def _make_head(
@@ -224,6 +232,12 @@ class H2EDLClassifier(TreeClassifier):
         are_numbers = all(isinstance(weight, Real) for weight in given)
         if not are_numbers or not all(0 <= weight < np.inf for weight in given):
             raise ValueError(f"depth_weights must be finite numbers of at least 0, got {given!r}.")
+        if self.familiarity == "density" and taxonomy.n_leaves >= LARGE_TREE:
+            raise ValueError(
+                f"familiarity='density' compares a feature with every class, and the taxonomy has "
+                f"{taxonomy.n_leaves} leaves: it is for fewer than {LARGE_TREE}. Set "
+                "familiarity='none'."
+            )
         fan_out = np.diff(taxonomy.decision_offsets)
         weight = (
             fan_out if self.prior_weight == "children" else np.full(len(fan_out), self.prior_weight)
@@ -238,8 +252,23 @@ class H2EDLClassifier(TreeClassifier):
             leaf_weight=self.leaf_weight,
             consistency_weight=self.consistency_weight,
             depth_weights=self.depth_weights,
+            familiarity=self.familiarity,
             **evidence_options(self),
         )
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, *rest: Any, **more: Any) -> None:
+        if self.familiarity == "density" and more.get("one_epoch"):
+            raise ValueError(
+                "partial_fit cannot be used with familiarity='density', which is estimated from "
+                "all training samples. Call fit with warm_start=True, or set familiarity='none'."
+            )
+        super()._fit(X, y, sample_weight, *rest, **more)
+        familiarity = self._head().familiarity
+        if familiarity is not None:
+            features, readable = self._read(X, lambda head, features: features)
+            labels = check_labels(y, len(features))
+            used = readable & (check_weight(sample_weight, self.class_weight, labels) > 0)
+            familiarity.fit(features[used], self.taxonomy_.resolve(labels)[used])
 
     def _base_rate(
         self, taxonomy: Taxonomy, label_weight: npt.NDArray[np.float64]

@@ -21,6 +21,7 @@ _FIXED_ON_RESUME = (
     "prior_scale",
     "leaf_prior",
     "group_level",
+    "familiarity",
 )
 
 
