@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.utils.metaestimators import available_if
 
 from ..heads.base import LARGE_TREE
 from ..heads.evidence import EVIDENCE_FUNCTIONS
@@ -319,6 +320,25 @@ class H2EDLClassifier(TreeClassifier):
         evidence, readable = self._read(X, "evidence")
         evidence[~readable] = 0
         return self._opinion(evidence)
+
+    @available_if(lambda self: self.familiarity == "density")
+    def predict_familiarity(self, X: Any) -> npt.NDArray[Any]:
+        """Return how far each sample looks like something known below each branching node.
+
+        Parameters
+        ----------
+        X : images or array-like
+            As in :meth:`fit`. An image that cannot be read, with ``on_bad_image="skip"``, gets 0.
+
+        Returns
+        -------
+        familiarity : ndarray of shape (n_samples, n_branching)
+            From 1 to 0, the factors of the evidence; columns in the order of
+            ``taxonomy_.branching``.
+        """
+        familiarity, readable = self._read(X, lambda head, features: head.familiarity(features))
+        familiarity[~readable] = 0
+        return familiarity
 
 
 def evidence_options(estimator: Any) -> dict[str, Any]:
