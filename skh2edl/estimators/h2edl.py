@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from sklearn.utils.metaestimators import available_if
 
-from ..heads.base import LARGE_TREE
+from ..heads.base import LARGE_TREE, TreeHead
 from ..heads.evidence import EVIDENCE_FUNCTIONS
 from ..heads.h2edl import RISKS, OpinionTreeHead, supervised_nodes
 from ..opinions.hyper_opinion import HyperOpinion
@@ -336,9 +337,16 @@ class H2EDLClassifier(TreeClassifier):
             From 1 to 0, the factors of the evidence; columns in the order of
             ``taxonomy_.branching``.
         """
-        familiarity, readable = self._read(X, lambda head, features: head.familiarity(features))
+        familiarity, readable = self._read(X, _familiarity)
         familiarity[~readable] = 0
         return familiarity
+
+
+def _familiarity(head: TreeHead, features: torch.Tensor) -> torch.Tensor:
+    assert isinstance(head, OpinionTreeHead)
+    assert head.familiarity is not None
+    familiarity: torch.Tensor = head.familiarity(features)
+    return familiarity
 
 
 def evidence_options(estimator: Any) -> dict[str, Any]:

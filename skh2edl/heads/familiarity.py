@@ -8,7 +8,8 @@ import torch
 from sklearn.covariance import LedoitWolf
 from torch import Tensor, nn
 
-from .tree_ops import TreeSegments, depth_slices, without_autocast
+from ..taxonomy.sums import depth_slices
+from .tree_ops import TreeSegments, without_autocast
 
 # A training sample left out of its own mean is beyond the limit of a node this often.
 _BEYOND = 0.01

@@ -108,7 +108,7 @@ class OpinionTreeHead(EvidentialHead):
         depth_weights = [1.0] * taxonomy.n_levels if depth_weights is None else depth_weights
         weights = torch.tensor(depth_weights, dtype=torch.float32)[self.segments.node_depth]
         self.register_buffer("depth_weights", weights, persistent=False)
-        self.familiarity = None
+        self.familiarity: Familiarity | None = None
         if familiarity == "density":
             self.familiarity = Familiarity(self.segments, n_features)
         self.risk = risk
