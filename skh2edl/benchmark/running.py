@@ -30,8 +30,7 @@ from ..training.selection import split_validation
 from ..utils.files import write_atomically
 from .choice import SCORES, Candidate, best, fit_candidate, fit_grid
 from .corruptions import uncertainty_under_corruption
-from .experiment import Experiment
-from .records import PeakMemory, record_path, versions, write_record
+from .records import Experiment, PeakMemory, record_path, versions, write_record
 
 # Test images that are blurred and hidden, evenly spaced: each needs thirteen predictions.
 _MAX_CORRUPTED = 200
@@ -319,7 +318,7 @@ def run_experiment(
         "calibration": calibrated.summary["calibration"],
         "candidates": [candidate.summary for candidate in candidates],
         **reports,
-        "history": _history(plain.fitted),
+        "history": dict(plain.fitted.history_),
         "best_epoch": getattr(plain.fitted, "best_epoch_", None),
         "n_images": {part: len(y) for part, (_, y) in parts.items()},
         "warnings": sorted({f"{w.category.__name__}: {w.message}" for w in caught}),
@@ -392,11 +391,8 @@ def _reports(plain: Any, calibrated: Any, parts: Parts) -> tuple[dict[str, Any],
     return reports, seconds
 
 
-def _report(clf: Any, X: Any, y: Any) -> dict[str, dict[str, float]]:
-    report: Any = metrics.hierarchical_report(
-        y, clf.predict_proba(X), clf.taxonomy_, output_dict=True
-    )
-    return {row: {name: float(report[row][name]) for name in report[row]} for row in report}
+def _report(clf: Any, X: Any, y: Any) -> Any:
+    return metrics.hierarchical_report(y, clf.predict_proba(X), clf.taxonomy_, output_dict=True)
 
 
 def _uncertainty(clf: Any, X: Any, y: Any) -> dict[str, Any]:
@@ -430,11 +426,3 @@ def _corruption(clf: Any, source: Any) -> dict[str, Any]:
         return 1 - clf.predict_proba(images).max(axis=1)
 
     return uncertainty_under_corruption(uncertainty, pictures)
-
-
-def _history(clf: Any) -> dict[str, list[Any]]:
-    """Return the history of the fit, rounded to six digits."""
-    return {
-        name: [float(f"{value:.6g}") if isinstance(value, float) else value for value in values]
-        for name, values in clf.history_.items()
-    }

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .experiment import Experiment
 from .layouts import (
     FORMS,
     LAYOUTS,
@@ -24,7 +23,7 @@ from .layouts import (
     fraction_title,
 )
 from .protocols import UNTOUCHED, base_of
-from .records import read_records
+from .records import Experiment, read_records
 from .table import MARKS, SIGNIFICANCE, Column, Row, Table
 
 Record = Mapping[str, Any]

@@ -8,15 +8,8 @@ from numpy.typing import NDArray
 
 from ..taxonomy import Taxonomy
 from ..utils.hashing import unit_hash
-from ._files import (
-    bad_line,
-    check_fraction,
-    check_images,
-    check_one_parent,
-    find_root,
-    read_table,
-)
-from ._record import LabelledImages
+from ._files import bad_line, check_fraction, check_one_parent, find_root, read_table
+from ._record import LabelledImages, record_of_files
 
 _NAME = "derm12345"
 _LEVELS = ("super_class", "main_class_1", "main_class_2", "label")
@@ -88,18 +81,18 @@ def load_derm12345(
     ids, patients, split, paths, malignancy, files = zip(*rows, strict=True)
     check_one_parent(((path[-1], path[:-1]) for path in paths), f"{folder}: the label")
 
-    taxonomy = Taxonomy.from_paths(paths, level_names=_LEVELS)
     groups = np.array(patients)
-    return LabelledImages(
-        name=_NAME,
-        images=check_images(files, check, _NAME),
-        labels=taxonomy.labels_from_paths(paths),
-        taxonomy=taxonomy,
+    return record_of_files(
+        _NAME,
+        files,
+        paths,
+        Taxonomy.from_paths(paths, level_names=_LEVELS),
+        check,
         split=_hold_out_patients(np.array(split, dtype="<U5"), groups, val_fraction),
-        ids=np.array(ids),
+        ids=ids,
         groups=groups,
         licence="; ".join(sorted(licences - {""})) or "see the dataset's page",
-        info={"malignancy": np.array(malignancy)},
+        info={"malignancy": malignancy},
     )
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ..taxonomy.names import Name
 from ..taxonomy.taxonomy import Taxonomy
 
 Row = npt.NDArray[np.float64]
 
+# Names in one list; the rest is counted.
 _MOST_NAMES = 3
 # Belief from which on the evidence "carries" to a class; below, it "leans".
 _CLEAR = 0.9
@@ -101,15 +104,17 @@ def _what_remains(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> 
     order = np.argsort(-reach, kind="stable")
     n_contenders, joint = _count_contenders(reach), ": " if node == _top(tree) else "; below, "
     shown = [
-        f"{_step(tree, decisions.start + int(child))} (belief {_decimal(reach[child])})"
+        f"{_child(tree, decisions.start + int(child))} (belief {_decimal(reach[child])})"
         for child in order[:_MOST_NAMES]
         if reach[child] >= _VISIBLE
     ]
     tail = f"{_decimal(stops)} of the belief goes no further"
     if stops >= belief / 2:
         lean = f", leaning to {shown[0]}" if n_contenders == 1 and shown else ""
-        names = [_step(tree, decisions.start + int(child)) for child in order[:_MOST_NAMES]]
-        return f"{joint}it may be {_list(names, reach.size, 'or')}{lean}. {_capital(tail)}."
+        names = [_child(tree, decisions.start + int(child)) for child in order[:_MOST_NAMES]]
+        return (
+            f"{joint}it may be {_list(names, reach.size, 'or')}{lean}. {tail[0].upper()}{tail[1:]}."
+        )
     if n_contenders == 1:
         return f"{joint}it leans to {shown[0]}, and {tail}."
     return f"{joint}it is {_list(shown, n_contenders, 'or')}, and {tail}."
@@ -143,9 +148,9 @@ def _strongest(tree: Taxonomy, row: OpinionRow, sibling: int, against: float) ->
     belief = float(row.reach[sibling])
     if against - belief < _VISIBLE and belief >= _VISIBLE:
         # Its own belief, as in a table beside it: with the rest it may round to more.
-        return f"{_decimal(belief)} is for {_step(tree, sibling)}"
+        return f"{_decimal(belief)} is for {_child(tree, sibling)}"
     lead = (
-        f", first of all {_step(tree, sibling)} ({_decimal(belief)})" if belief >= _VISIBLE else ""
+        f", first of all {_child(tree, sibling)} ({_decimal(belief)})" if belief >= _VISIBLE else ""
     )
     return f"{_decimal(against)} is for something else{lead}"
 
@@ -185,25 +190,24 @@ def _branching(tree: Taxonomy, node: int) -> int:
 
 def _place(tree: Taxonomy, node: int) -> str:
     """Format the path to a node; the names of a chain that repeat are written once."""
-    path = []
-    while node > 0:
-        path.append(str(tree.names[node]))
-        node = int(tree.parents[node])
-    return _join(path[::-1]) if path else "the whole tree"
+    return _join(tree.path(tree.label(node))) or "the whole tree"
 
 
-def _step(tree: Taxonomy, decision: int) -> str:
-    """Write a child with the chain below it, where there is one."""
-    node = int(tree.decision_children[decision])
-    names = [str(tree.names[node])]
+def _child(tree: Taxonomy, decision: int) -> str:
+    return chain_text(tree, int(tree.decision_children[decision]))
+
+
+def chain_text(tree: Taxonomy, node: int) -> str:
+    """Join the names of a node and of the only children below it, without repetitions."""
+    names = [tree.names[node]]
     while tree.n_children[node] == 1:
         node = int(tree.first_child[node])
-        names.append(str(tree.names[node]))
+        names.append(tree.names[node])
     return _join(names)
 
 
-def _join(names: Sequence[str]) -> str:
-    kept = [name for name, before in zip(names, [None, *names], strict=False) if name != before]
+def _join(names: Iterable[Name]) -> str:
+    kept = [name for name, _ in groupby(map(str, names))]
     if len(kept) > 6:  # a long chain of ranks
         kept = [*kept[:2], "...", *kept[-3:]]
     return " > ".join(kept)
@@ -215,10 +219,6 @@ def _list(parts: Sequence[str], count: int, word: str = "and") -> str:
     if count > len(shown):
         shown.append(f"{count - len(shown)} more")
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {word} {shown[-1]}"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _decimal(value: float) -> str:

@@ -370,11 +370,7 @@ class HyperOpinion:
         tree = self._taxonomy
         is_collection = isinstance(A, Iterable) and not isinstance(A, (str, bytes, tuple))
         nodes = tree.resolve(list(A) if is_collection else [A])  # type: ignore[arg-type, list-item]
-        # Every node covers an interval: open and close it, then add up from the left.
-        edges = np.zeros(tree.n_leaves + 1, dtype=np.int64)
-        np.add.at(edges, tree.leaf_start[nodes], 1)
-        np.add.at(edges, tree.leaf_stop[nodes], -1)
-        in_leaves = np.cumsum(edges[:-1]) > 0
+        in_leaves = tree.clade_mask(nodes)[tree.leaf_nodes]
         counted = np.concatenate([[0], np.cumsum(in_leaves)])
         branching = tree.branching_nodes
         return in_leaves, counted[tree.leaf_stop[branching]] - counted[tree.leaf_start[branching]]

@@ -40,17 +40,13 @@ def candidate_leaves(taxonomy: Taxonomy, candidates: Any) -> BoolArray:
         return np.ones(taxonomy.n_leaves, dtype=bool)
     if isinstance(candidates, str) or not isinstance(candidates, Iterable):
         candidates = [candidates]
-    listed = list(candidates)
     try:
-        nodes = taxonomy.resolve(listed)
+        nodes = taxonomy.resolve(list(candidates))
     except ValueError as error:
         raise ValueError(f"candidates must name nodes of the taxonomy: {error}") from None
     if not nodes.size:
         raise ValueError("candidates is empty. Name at least one node, or pass None for all.")
-    ends = np.zeros(taxonomy.n_leaves + 1, dtype=np.int64)
-    np.add.at(ends, taxonomy.leaf_start[nodes], 1)
-    np.add.at(ends, taxonomy.leaf_stop[nodes], -1)
-    return np.cumsum(ends)[:-1] > 0
+    return taxonomy.clade_mask(nodes)[taxonomy.leaf_nodes]
 
 
 def warn_if_unlikely(probability: FloatArray, least: float, *, stacklevel: int) -> None:
