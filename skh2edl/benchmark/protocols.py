@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ COARSENED: Rows = {
 QUICK = ("Flat-CE", "Hier-CE", "H2EDL")
 
 FRACTIONS = (0.25, 0.5, 0.75)
-# `fit_grid` extends the grid if its edge is chosen.
+# Penalties of frozen heads: a decade on either side of the default, and two more below it.
 L2_GRID = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 SEEDS = (0, 1, 2)
 # Table -> the runs that it is made from, in the order in which they are run.
@@ -98,7 +99,6 @@ def frozen_protocol(
     seeds: Sequence[int] = SEEDS,
     l2_grid: Sequence[float] = L2_GRID,
     epochs: int = 100,
-    coarse_level: int = 1,
     methods: Collection[str] | None = None,
     tables: Collection[str] | None = None,
 ) -> list[Experiment]:
@@ -122,8 +122,6 @@ def frozen_protocol(
         Penalties to choose from.
     epochs : int, default=100
         Epochs of the budget table, which has them once and twice.
-    coarse_level : int, default=1
-        Level of the ancestors that replace labels.
     methods : collection of str, default=None
         Rows of the tables; None means all.
     tables : collection of str, default=None
@@ -143,24 +141,16 @@ def frozen_protocol(
     >>> runs[0].method, len(runs[0].grid)
     ('Flat-CE', 7)
     """
-    shared: dict[str, Any] = {"features": features, "weights": weights, "train_share": 0.9}
     grid = [{"l2": value} for value in l2_grid]
     rows = _chosen(METHODS, methods)
     untouched = {UNTOUCHED: METHODS["H2EDL"]} if "H2EDL" in rows else {}
+    plan = partial(_plan, dataset, seeds=seeds, features=features, weights=weights, train_share=0.9)
+    main = plan(rows, grid=grid)
     plans = {
-        "main": [
-            *_plan(dataset, rows, seeds, grid=grid, **shared),
-            *_plan(dataset, untouched, seeds, **shared),
-        ],
-        "constants": _plan(dataset, _chosen(CONSTANTS, methods), seeds, grid=grid, **shared),
-        "budget": [
-            *_plan(dataset, rows, seeds, epochs=epochs, **shared),
-            *_plan(dataset, rows, seeds, epochs=2 * epochs, budget=2, **shared),
-        ],
-        "coarsened": [
-            *_plan(dataset, rows, seeds, grid=grid, **shared),
-            *_coarsened(dataset, methods, seeds, coarse_level, grid=grid, **shared),
-        ],
+        "main": [*main, *plan(untouched)],
+        "constants": plan(_chosen(CONSTANTS, methods), grid=grid),
+        "budget": [*plan(rows, epochs=epochs), *plan(rows, epochs=2 * epochs, budget=2)],
+        "coarsened": [*main, *_coarsened(methods, partial(plan, grid=grid))],
     }
     return _in_order(plans, tables)
 
@@ -174,7 +164,6 @@ def finetuned_protocol(
     coarse_epochs: int | None = None,
     seeds: Sequence[int] = SEEDS,
     parameters: Mapping[str, Any] | None = None,
-    coarse_level: int = 1,
     methods: Collection[str] | None = None,
     tables: Collection[str] | None = None,
 ) -> list[Experiment]:
@@ -201,8 +190,6 @@ def finetuned_protocol(
         Seeds.
     parameters : mapping, default=None
         Parameters of all classifiers, such as the learning rate.
-    coarse_level : int, default=1
-        Level of the ancestors that replace labels.
     methods : collection of str, default=None
         Rows of the tables; None means all.
     tables : collection of str, default=None
@@ -222,25 +209,18 @@ def finetuned_protocol(
     >>> sorted({run.epochs for run in runs})
     [100, 200]
     """
-    shared: dict[str, Any] = {
-        "common": {"backbone": backbone, **(parameters or {})},
-        "weights": weights,
-    }
-    rows = _chosen(METHODS, methods)
-    usual = {**shared, "epochs": epochs}
-    coarse = usual
+    common = {"backbone": backbone, **(parameters or {})}
+    plan = partial(_plan, dataset, seeds=seeds, common=common, weights=weights)
+    usual = coarse = partial(plan, epochs=epochs)
     # Shorter runs are a part of the usual budget, so that the other tables leave them out.
     if coarse_epochs is not None and coarse_epochs != epochs:
-        coarse = {**shared, "epochs": coarse_epochs, "budget": coarse_epochs / epochs}
-    main = _plan(dataset, rows, seeds, **usual)
+        coarse = partial(plan, epochs=coarse_epochs, budget=coarse_epochs / epochs)
+    rows = _chosen(METHODS, methods)
     plans = {
-        "main": main,
-        "constants": _plan(dataset, _chosen(CONSTANTS, methods), seeds, **usual),
-        "budget": [*main, *_plan(dataset, rows, seeds, **shared, epochs=2 * epochs, budget=2)],
-        "coarsened": [
-            *_plan(dataset, rows, seeds, **coarse),
-            *_coarsened(dataset, methods, seeds, coarse_level, **coarse),
-        ],
+        "main": usual(rows),
+        "constants": usual(_chosen(CONSTANTS, methods)),
+        "budget": [*usual(rows), *plan(rows, epochs=2 * epochs, budget=2)],
+        "coarsened": [*coarse(rows), *_coarsened(methods, coarse)],
     }
     return _in_order(plans, tables)
 
@@ -267,8 +247,8 @@ def _in_order(
 def _plan(
     dataset: str,
     rows: Rows,
-    seeds: Sequence[int],
     *,
+    seeds: Sequence[int],
     common: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> list[Experiment]:
@@ -281,21 +261,11 @@ def _plan(
 
 
 def _coarsened(
-    dataset: str,
-    methods: Collection[str] | None,
-    seeds: Sequence[int],
-    level: int,
-    **fields: Any,
+    methods: Collection[str] | None, plan: Callable[..., list[Experiment]]
 ) -> list[Experiment]:
     """Return the runs with coarse labels, the largest fraction first."""
     rows = _chosen(COARSENED, methods)
-    return [
-        run
-        for fraction in reversed(FRACTIONS)
-        for run in _plan(
-            dataset, rows, seeds, coarse_fraction=fraction, coarse_level=level, **fields
-        )
-    ]
+    return [run for fraction in reversed(FRACTIONS) for run in plan(rows, coarse_fraction=fraction)]
 
 
 # Presets ------------------------------------------------------------------------------------------

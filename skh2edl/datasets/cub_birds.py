@@ -100,7 +100,7 @@ def _read_official(folder: Path) -> list[Row]:
         read_numbered(folder / f"{name}.txt", _NAME)
         for name in ("images", "classes", "image_class_labels", "train_test_split")
     )
-    rows = []
+    rows: list[Row] = []
     for number, image in images.items():
         name = classes.get(class_of.get(number, ""), "")
         species = name.partition(".")[2].replace("_", " ")

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..opinions.explanation import chain_text
+from ..opinions.explanation import NodeOpinion, chain_text
 from ..opinions.hyper_opinion import HyperOpinion
-from ..opinions.reading import NodeOpinion
 from ..taxonomy.taxonomy import Taxonomy
 
 BoolArray = npt.NDArray[np.bool_]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._style import COLOURS, GREY, axes_or_new
+from ._shared import COLOURS, GREY, axes_or_new
 
 _STEPS = ("epoch", "iteration")
 _NOT_SHOWN = (*_STEPS, "seconds")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_softmax, logsumexp
 
 from .taxonomy import Taxonomy
 
@@ -98,10 +99,6 @@ def condition(log_leaves: npt.NDArray[Any], mask: BoolArray) -> tuple[FloatArray
     """
     # In logarithms, so that it is exact where P(candidates) is too small for a float.
     logs = np.where(mask, np.asarray(log_leaves, dtype=np.float64), -np.inf)
-    largest = logs.max(axis=1, keepdims=True)
-    impossible = np.isneginf(largest[:, 0])
-    logs[np.ix_(impossible, mask)] = 0.0
-    shift = np.where(impossible[:, None], 0.0, largest)
-    total = shift + np.log(np.exp(logs - shift).sum(axis=1, keepdims=True))
-    probability = np.where(impossible, 0.0, np.minimum(np.exp(total[:, 0]), 1.0))
-    return logs - total, probability
+    probability = np.minimum(np.exp(logsumexp(logs, axis=1)), 1.0)
+    logs[np.ix_(np.isneginf(logs).all(axis=1), mask)] = 0.0
+    return log_softmax(logs, axis=1), probability
