@@ -32,7 +32,9 @@ Figures = dict[str, dict[int, float]]
 # Method -> its records.
 Groups = dict[str, list[Record]]
 
+# Methods whose probabilities are products over the decisions of the tree.
 _OVER_THE_TREE = ("HierCEClassifier", "H2EDLClassifier")
+# Block of a record -> the calibration that it was made with.
 _BLOCKS = {"test": "none", "test_calibrated": "evidence", "test_temperature": "temperature"}
 
 

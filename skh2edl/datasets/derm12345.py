@@ -15,6 +15,7 @@ _NAME = "derm12345"
 _LEVELS = ("super_class", "main_class_1", "main_class_2", "label")
 _CLASS_COLUMNS = ("super_class", "malignancy", "main_class_1", "main_class_2", "label")
 _COLUMNS = ("image_id", "patient_id", *_CLASS_COLUMNS)
+# Where the images of each part are, by the archives that hold them.
 _FOLDERS = {
     "train": ("derm12345_train_part_1", "derm12345_train_part_2"),
     "test": ("derm12345_test",),

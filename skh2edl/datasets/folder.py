@@ -7,6 +7,7 @@ from ..taxonomy import Taxonomy
 from ..utils.folders import walk_images
 from ._record import LabelledImages, record_of_files
 
+# Names of top folders that are splits and no classes.
 _SPLIT_FOLDERS = {
     "train": "train",
     "training": "train",

@@ -22,7 +22,7 @@ from ._shared import (
 )
 
 _LARGEST_POINT = 700.0  # square points, for a bin with all samples
-_SMALLEST_POINT = 10.0
+_SMALLEST_POINT = 10.0  # still visible
 
 
 @dataclass(eq=False, repr=False)

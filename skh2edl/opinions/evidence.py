@@ -135,14 +135,14 @@ def check_base_rate(tree: Taxonomy, base_rate: npt.ArrayLike | None) -> Matrix:
             f"{array.max()}."
         )
     total = np.add.reduceat(array, tree.decision_offsets[:-1])
-    wrong = np.flatnonzero(np.abs(total - 1) > 1e-5)
+    wrong = np.flatnonzero(np.abs(total - 1) > 1e-5)  # what float32 sums of many children leave
     if wrong.size:
         raise ValueError(
             "base_rate must sum to one over the children of each branching node, got "
             f"{total[wrong[0]]:.6g} at {tree.branching[wrong[0]]} ({wrong.size} such node(s)). "
             "Divide each node's values by their sum."
         )
-    # What float32 leaves is taken away, so that probabilities sum to one.
+    # What rounding leaves is taken away, so that probabilities sum to one.
     return np.asarray(array / np.repeat(total, fan_out))
 
 

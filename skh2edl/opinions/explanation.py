@@ -168,7 +168,7 @@ def _forced_choice(tree: Taxonomy, row: OpinionRow) -> str:
     best = float(row.probability[first])
     kind = tree.level_names[-1] if tree.level_names else "class"
     lead = f"Made to name one {str(kind).replace('_', ' ')}, it"
-    tied = np.flatnonzero(row.probability >= best * (1 - 1e-6))
+    tied = np.flatnonzero(row.probability >= best * (1 - 1e-6))  # equal but for float32 rounding
     if tied.size > 1:
         names = [str(tree.leaves[leaf]) for leaf in tied[:_MOST_NAMES].tolist()]
         return (

@@ -19,6 +19,7 @@ from .names import Name, clean_names, fill_row, shown, trim_row
 from .tables import close_gaps, read_text
 from .tree import NodeList, check_depth
 
+# Tells our JSON from any other object.
 _JSON_FORMAT = "skh2edl.taxonomy"
 # Nodes that parts standing in several places of a nested mapping may add.
 _MAX_REPEATED = 1_000_000

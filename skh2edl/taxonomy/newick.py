@@ -21,6 +21,7 @@ from .tree import IntArray, NodeList, check_depth
 # Endings of Newick files.
 ENDINGS = (".nwk", ".newick", ".tre", ".tree")
 
+# A comment, a quoted name in which '' is a quote, a sign, or a bare name or length.
 _NEWICK_TOKEN = re.compile(
     r"""\s*(?:
         (?P<comment>\[[^\]]*\])
@@ -30,6 +31,7 @@ _NEWICK_TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
+# What may come after each kind of token.
 _NEWICK_FOLLOWS = {
     "": {"(", "name"},
     "(": {"(", "name", ",", ")", ":"},
