@@ -11,7 +11,7 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 import numpy.typing as npt
 
-from ..taxonomy.formats import load_json
+from ..taxonomy.tables import load_json
 from ..taxonomy.names import shown
 from ..taxonomy.taxonomy import Taxonomy
 from .identifications import Identifications

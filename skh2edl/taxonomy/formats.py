@@ -16,23 +16,13 @@ from typing import Any
 import numpy as np
 
 from .names import Name, clean_names, fill_row, shown, trim_row
-from .tables import close_gaps, read_text
+from .tables import close_gaps, load_json, rows_of
 from .tree import NodeList, check_depth
 
 # Tells our JSON from any other object.
 _JSON_FORMAT = "skh2edl.taxonomy"
 # Nodes that parts standing in several places of a nested mapping may add.
 _MAX_REPEATED = 1_000_000
-
-
-def rows_of(table: Any) -> Iterable[Any]:
-    """Return the rows of a DataFrame, an array or any sequence of rows."""
-    if hasattr(table, "itertuples"):
-        rows: Iterable[Any] = table.itertuples(index=False, name=None)
-        return rows
-    if isinstance(table, str) or not isinstance(table, Iterable):
-        raise TypeError(f"Give a sequence of rows, got {shown(table)}.")
-    return table
 
 
 def read_rows(rows: Any) -> Iterable[list[Any]]:
@@ -168,14 +158,6 @@ def write_nested(tree: Any) -> dict[str, Any]:
         if parent >= 0:
             records[parent].setdefault("children", []).append(records[node])
     return records[0]
-
-
-def load_json(path: str | os.PathLike[str]) -> Any:
-    """Return what a JSON file holds, unpacked if its name ends in ``.gz``."""
-    try:
-        return json.loads(read_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{os.fspath(path)} is not valid JSON: {error}.") from None
 
 
 def read_folder(directory: str | os.PathLike[str], root_name: Name | None) -> NodeList:

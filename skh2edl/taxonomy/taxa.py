@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from .formats import load_json, read_paths
+from .formats import read_paths
 from .graphs import join_forest, read_edges
 from .names import Name, is_blank, shown, trim_row
-from .tables import read_columns
+from .tables import load_json, read_columns
 from .tree import IntArray, NodeList, breadth_first_order, raise_cycle
 
 # The ranks that a tree has where none are named: those that most lists fill.
