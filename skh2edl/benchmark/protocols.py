@@ -177,27 +177,17 @@ def finetuned_protocol(
 
     Parameters
     ----------
-    dataset : str
-        Name of the data.
     backbone : str, default="resnet50"
         The network.
-    weights : str, default="pretrained"
-        Its initial weights, as in :class:`Experiment`.
     epochs : int, default=100
         Epochs of training; the budget table adds twice as many.
     coarse_epochs : int, default=None
         Epochs of the runs with coarse labels and of those without that stand beside them; None
         means `epochs`.
-    seeds : sequence of int, default=(0, 1, 2)
-        Seeds.
     parameters : mapping, default=None
         Parameters of all classifiers, such as the learning rate.
-    methods : collection of str, default=None
-        Rows of the tables; None means all.
-    tables : collection of str, default=None
-        Tables to run the experiments of: "main", "levels", "severity", "descent", "consistency",
-        "ablation", "uncertainty" and "calibration", which share their runs, "constants", "budget"
-        and "coarsened". None means all.
+    dataset, weights, seeds, methods, tables
+        As in :func:`frozen_protocol`.
 
     Returns
     -------
