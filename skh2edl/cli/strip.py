@@ -129,7 +129,7 @@ def write_strip(path: Path, frames: Sequence[Frame], levels: Sequence[str]) -> N
     """
     import numpy as np
 
-    from ..displays._shared import pyplot
+    from ..displays._style import pyplot
 
     plt = pyplot()
     figure, axes = plt.subplots(

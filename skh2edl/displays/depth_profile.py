@@ -12,15 +12,8 @@ from ..decisions._opinions import check_opinion
 from ..metrics.inputs import check_length, check_weight, label_nodes
 from ..opinions.hyper_opinion import HyperOpinion
 from ..utils.validation import check_groups
-from ._shared import (
-    axes_or_new,
-    opinions,
-    pyplot,
-    shorten,
-    show_dollar_signs,
-    shown_level,
-    text_colour,
-)
+from ._predictions import opinions
+from ._style import axes_or_new, pyplot, shorten, show_dollar_signs, shown_level, text_colour
 
 _SHORTEST_WITH_NUMBER = 0.055  # fraction of the bar's length
 _COLUMNS = 4  # of the legend

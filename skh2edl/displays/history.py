@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._shared import COLOURS, GREY, axes_or_new
+from ._style import COLOURS, GREY, axes_or_new
 
 _STEPS = ("epoch", "iteration")
 # The x-axis, and what says nothing about the fit.

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from ..estimators.wrapping import find_taxonomy
 from ..metrics.inputs import check_truth_on_level, label_nodes, predicted_nodes
 from ..taxonomy.taxonomy import Taxonomy
-from ._shared import axes_or_new, probabilities, shorten, shown_level, text_colour
+from ._predictions import probabilities
+from ._style import axes_or_new, shorten, shown_level, text_colour
 
 FloatArray = npt.NDArray[np.float64]
 

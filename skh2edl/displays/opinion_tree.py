@@ -14,7 +14,8 @@ from ..images import image_source
 from ..opinions.hyper_opinion import HyperOpinion
 from ..utils.optional import import_optional
 from ._folding import Row, fold
-from ._shared import COLOURS, GREY, axes_or_new, opinions, shorten
+from ._predictions import opinions
+from ._style import COLOURS, GREY, axes_or_new, shorten
 
 _FONT_SIZE = 8.5  # in points, like all lengths below that are not in inches
 _INDENT = 15.0  # of a child from its parent

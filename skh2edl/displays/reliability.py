@@ -11,15 +11,8 @@ import numpy.typing as npt
 
 from ..metrics import ReliabilityCurve, reliability_curve
 from ..taxonomy.taxonomy import Taxonomy
-from ._shared import (
-    GREY,
-    CurveDisplay,
-    add_legend,
-    axes_or_new,
-    line_options,
-    next_style,
-    shown_level,
-)
+from ._predictions import CurveDisplay
+from ._style import GREY, add_legend, axes_or_new, line_options, next_style, shown_level
 
 _LARGEST_POINT = 700.0  # square points, for a bin with all samples
 _SMALLEST_POINT = 10.0  # still visible

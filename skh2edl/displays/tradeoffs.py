@@ -9,15 +9,8 @@ import numpy.typing as npt
 
 from ..metrics import OperatingCurve, RiskCoverageCurve, operating_curve, risk_coverage_curve
 from ..taxonomy.taxonomy import Taxonomy
-from ._shared import (
-    GREY,
-    CurveDisplay,
-    add_legend,
-    axes_or_new,
-    line_options,
-    next_style,
-    shown_level,
-)
+from ._predictions import CurveDisplay
+from ._style import GREY, add_legend, axes_or_new, line_options, next_style, shown_level
 
 Options = dict[str, Any]
 

@@ -29,7 +29,7 @@ from skh2edl.displays import (
     TrainingHistoryDisplay,
 )
 from skh2edl.displays._folding import fold
-from skh2edl.displays._shared import COLOURS, shorten
+from skh2edl.displays._style import COLOURS, shorten
 from skh2edl.metrics import (
     first_error_depth,
     level_ece,

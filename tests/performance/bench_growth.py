@@ -147,7 +147,7 @@ def draw():
     import matplotlib
 
     matplotlib.use("Agg")
-    from skh2edl.displays._shared import next_style, pyplot
+    from skh2edl.displays._style import next_style, pyplot
 
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     shown = [name for name in SECTIONS if name in record]

@@ -1,19 +1,16 @@
-"""What all displays share: predictions of an estimator, axes, legends, level names, colours."""
+"""What all displays share: axes, legends, level names, colours safe for colour blindness."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from ..decisions._opinions import check_opinion, opinion_method
-from ..estimators.wrapping import find_taxonomy
 from ..metrics.report import level_title
-from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
 from ..utils.optional import import_optional
 
-# Okabe and Ito's palette for the colour-blind without its yellow, which is too pale on white.
+# Okabe and Ito's palette without its yellow, which is too pale for a line on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GREY = "#767676"
 # Six markers and dashes against seven colours: their combinations repeat only after 42 lines.
@@ -83,81 +80,3 @@ def shorten(text: str, length: int) -> str:
         return text
     head = length // 2
     return f"{text[:head]}…{text[len(text) - max(length - head - 1, 0) :]}"
-
-
-# Predictions --------------------------------------------------------------------------------------
-
-
-def probabilities(estimator: Any, X: Any) -> Any:
-    """Return the class probabilities, or raise if the estimator has none."""
-    return _found(getattr(estimator, "predict_proba", None), "predict_proba", estimator)(X)
-
-
-def opinions(estimator: Any, X: Any) -> HyperOpinion:
-    """Return the hyper-opinions, or raise if the estimator has none."""
-    return check_opinion(_found(opinion_method(estimator), "predict_hyper_opinion", estimator)(X))
-
-
-def _found(method: Any, name: str, estimator: Any) -> Any:
-    if method is None:
-        raise AttributeError(
-            f"This display needs {name}, which {type(estimator).__name__} does not have. Use an "
-            "estimator that has it, or from_predictions."
-        )
-    return method
-
-
-class CurveDisplay:
-    """Base of the displays that compare labels with probabilities of the leaves."""
-
-    @classmethod
-    def from_predictions(
-        cls, y_true: Any, y_proba: Any, taxonomy: Taxonomy, **options: Any
-    ) -> Self:
-        """Draw given probabilities."""
-        raise NotImplementedError
-
-    @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        *,
-        taxonomy: Taxonomy | None = None,
-        name: str | None = None,
-        ax: Any = None,
-        **kwargs: Any,
-    ) -> Self:
-        """Draw the predictions of a fitted classifier.
-
-        Parameters
-        ----------
-        estimator : object
-            A fitted classifier with ``predict_proba`` whose classes are labels of the taxonomy.
-        X : array-like
-            Samples.
-        y : sequence of labels of shape (n_samples,)
-            True labels, leaves or ancestors.
-        taxonomy : Taxonomy, default=None
-            The tree; None takes the estimator's, or makes a flat one of its classes.
-        name : str, default=None
-            Name for the legend; None takes the estimator's class.
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
-        **kwargs
-            As in :meth:`from_predictions`.
-
-        Returns
-        -------
-        display
-        """
-        return cls.from_predictions(
-            y,
-            probabilities(estimator, X),
-            find_taxonomy(estimator, taxonomy),
-            classes=estimator.classes_,
-            name=type(estimator).__name__ if name is None else name,
-            ax=ax,
-            **kwargs,
-        )
