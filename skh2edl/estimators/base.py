@@ -56,6 +56,7 @@ from ..utils.validation import check_groups
 from .decoding import refuse_encoded
 from .earlier import regroup
 from .leaf_search import LeafSearch
+from .plain_values import encode
 from .predictions import TreePredictions
 from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
 
@@ -328,7 +329,7 @@ class TreeClassifier(
         folder = self._hardware().checkpoint_dir
         if folder is not None:
             identity = {
-                "parameters": hash_values(self._parameters_of_a_run()),
+                "parameters": hash_values(encode(self._parameters_of_a_run())),
                 "taxonomy": hash_values(self.taxonomy_.to_json()),
                 **identity_of_run(network, data, held_out),
             }

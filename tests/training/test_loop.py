@@ -335,6 +335,29 @@ def test_a_fit_with_momentum_resumes_with_the_same_bits(features, tmp_path):
     assert same_bits(weights_of(stopped.fit(*features)), whole)
 
 
+def test_a_fit_with_a_function_and_weights_of_whole_numbers_resumes_in_another_process(
+    tmp_path, features
+):
+    def fit(score):
+        clf = FlatCEClassifier(
+            backbone=None, solver="adamw", max_epochs=2, random_state=0,
+            class_weight={np.int64(number): 1.0 + number for number in range(4)},
+            recipe=Recipe(selection=score), hardware=Hardware(checkpoint_dir=tmp_path),
+        )  # fmt: skip
+        return clf.fit(features[0], np.arange(len(features[0])) % 4)
+
+    def make_score():
+        def score(estimator, X, y):
+            return estimator.predict_proba(X).max()
+
+        return score
+
+    first = fit(make_score())
+    # The same code at another place in memory, as in another process.
+    again = fit(make_score())
+    assert again.history_["seconds"] == first.history_["seconds"]
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [
