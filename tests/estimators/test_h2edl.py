@@ -301,7 +301,7 @@ def test_a_grid_search_over_the_method(data):
     grid = {
         "h2edlclassifier__kl_weight": [0.0, 0.1],
         "h2edlclassifier__leaf_weight": [0.1, 1.0],
-        "h2edlclassifier__base_rate_power": [0.0, 1.0],
+        "h2edlclassifier__prior__power": [0.0, 1.0],
     }
     pipeline = make_pipeline(StandardScaler(), H2EDLClassifier(TREE, backbone=None))
     pipeline.set_params(h2edlclassifier__tol=1e-2)

@@ -110,7 +110,7 @@ def evidence_by_hand(clf, X, scale):
     return scale * np.logaddexp(0, (X - mean) / divisor @ weight.T + bias)
 
 
-@pytest.mark.parametrize("options", [{}, {"evidence_scale": 1.0, "prior_weight": 2.0}])
+@pytest.mark.parametrize("options", [{}, {"evidence_scale": 1.0, "prior": Prior(weight=2.0)}])
 def test_vacuity_of_a_fitted_model_is_that_of_its_linear_layer(options):
     X, y = two_alike()
     clf = H2EDLClassifier(PLANES, backbone=None, **options).fit(X, y)
