@@ -33,6 +33,7 @@ _EXPORTS = {
     "ImageFeatureExtractor": "estimators.features",
     "MinimumCostClassifier": "decisions",
     "NoveltyDetector": "decisions",
+    "Prior": "heads.prior",
     "REDLClassifier": "estimators.evidential_baselines",
     "ReEDLClassifier": "estimators.evidential_baselines",
     "Recipe": "training.recipe",
@@ -78,6 +79,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .estimators.live_logging import EpochLogger as EpochLogger
     from .estimators.model_files import load_model as load_model
     from .estimators.views import TreeView as TreeView
+    from .heads.prior import Prior as Prior
     from .opinions.hyper_opinion import HyperOpinion as HyperOpinion
     from .taxonomy.taxonomy import Taxonomy as Taxonomy
     from .training.adapters import ImageBackbone as ImageBackbone

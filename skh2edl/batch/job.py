@@ -39,7 +39,7 @@ _FORMAT = 1
 _JOB = "job.json"
 # Where and how fast an estimator computes does not change its predictions.
 _NOT_IN_PREDICTIONS = {
-    "checkpoint_dir", "hardware", "history_", "memory", "n_workers", "on_bad_image", "verbose",
+    "hardware", "history_", "on_bad_image", "verbose",
 }  # fmt: skip
 
 

@@ -298,7 +298,7 @@ def run_experiment(
     def fit(values: Mapping[str, Any], number: int) -> Candidate:
         clf = _classifier(experiment, data.taxonomy, values, machine or {})
         if experiment.epochs is not None and checkpoints is not None:
-            clf.set_params(checkpoint_dir=checkpoints / str(number))
+            clf.set_params(hardware__checkpoint_dir=checkpoints / str(number))
         return fit_candidate(clf, parts, values)
 
     with warnings.catch_warnings(record=True) as caught:
