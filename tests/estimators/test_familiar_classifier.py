@@ -144,7 +144,6 @@ def test_a_network_trained_on_images_has_it_too(tmp_path):
         max_epochs=1,
         familiarity="density",
         random_state=0,
-        n_workers=0,
     ).fit(data.images, data.labels)
     familiarity = clf.predict_familiarity(data.images)
     assert ((familiarity >= 0) & (familiarity <= 1)).all()
