@@ -63,15 +63,13 @@ def calibrate(
     """Calibrate the probabilities and the hedge of a model on labelled images.
 
     Both are kept in the model file. The probabilities are calibrated by one number, the scale of
-    the evidence or a temperature; more evidence leaves less belief above the leaves. With the
-    hedge, skh2edl predict gives a prediction for any target accuracy, of a coarser class where
-    needed. Images that the model was trained on are skipped, and with subjects all images of
-    theirs. Several images of a subject are not several samples: name the column of the subjects,
-    and the guarantee holds for an image of a new one.
+    the evidence or a temperature; more evidence leaves less belief above the leaves. Images that
+    the model was trained on are skipped. Where several images show one subject, name the column of
+    the subjects: the guarantee then holds for an image of a new one.
 
-    The guarantee is exact, a theorem, if nothing else was learnt from the same images, as with
-    --keep-probabilities. It is approximate if the probabilities were calibrated on them too, or if
-    skh2edl fit set the hedge on models that each left out a part of the images.
+    The guarantee of the hedge is exact, a theorem, with --keep-probabilities. It is approximate if
+    the probabilities were calibrated on the same images, or if skh2edl fit set the hedge on models
+    that each left out a part of them.
 
     For example:
 

@@ -81,13 +81,11 @@ def evaluate(
     """Measure a model on labelled images and write a report.
 
     The report is one HTML file with everything inside. It says which level can be trusted, which
-    classes are confused and what to do next, and shows the figures, pictures and opinions that
-    this comes from, and what is wrong with the data.
+    classes are confused, what to do next and what is wrong with the data.
 
-    Where the data have no test part, the images that the model was trained on are skipped; the
-    model file knows them by their content. Where the model was trained on all of them, each is
-    judged by one of the fits that held it out, as skh2edl fit did to calibrate. The training data
-    of --against are searched for duplicates and for classes without images.
+    DATA may be what the model was fitted on. Its test part is used, else the images that the model
+    has not seen. If it has seen all of them, each is judged by one of several fits that held it
+    out. The training data of --against are searched for duplicates and for classes without images.
 
     For example:
 

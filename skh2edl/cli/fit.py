@@ -128,10 +128,9 @@ def fit(
     them.
 
     All images are trained on, unless the data have a test part or --test-fraction keeps one. With a
-    frozen network the hedge, and the temperature of a softmax, are set on images that were held out
-    in turn; then the model is fitted on all. A network that is trained whole is calibrated on the
-    'val' part, or on a tenth of the images. Evidence stays as trained. The model file knows by
-    their content which images it has seen, so skh2edl evaluate can be given the same folder.
+    frozen network the hedge, and the temperature of a softmax, are set on parts that are held out
+    in turn, and then the model is fitted on all. A network that is trained whole is calibrated on
+    the 'val' part, or on a tenth of the images. Evidence stays as trained.
 
     For example:
 

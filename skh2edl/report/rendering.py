@@ -235,10 +235,7 @@ def _depth(report: EvaluationReport) -> dict[str, Any] | None:
         "groups": [(name, int(rows.sum())) for name, rows in groups.items()],
         "rows": list(
             zip(
-                [
-                    wording.CANNOT_TELL,
-                    *(questions.level_heading(level.name) for level in report.levels),
-                ],
+                [wording.CANNOT_TELL, *headings],
                 np.transpose([stops[rows].mean(axis=0) for rows in groups.values()]).tolist(),
                 strict=True,
             )
