@@ -117,7 +117,7 @@ def run(console: Console, folder: Path, n_pictures: int, epochs: int) -> None:
     chosen = choose(steps)
     frames = frames_of(steps, chosen)
     console.print(
-        f"A {steps[0].insects.labels[chosen]}. Below each picture: the name that H2EDL gives it "
+        f"Its species: {steps[0].insects.labels[chosen]}. Below each picture: the name that H2EDL gives it "
         f"when {percent(steps[0].hedge.target)} of the names have to be right, its belief in that, "
         "and U, the belief that reaches no species; then the species that Flat-CE names, and how "
         "probable.\n"
