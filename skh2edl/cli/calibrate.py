@@ -223,6 +223,7 @@ def rescale(
     from ..estimators.cross_fitting import calibrate_together
     from ..heads.base import EvidentialHead
     from ..metrics import level_ece
+    from ..report.wording import level_words
 
     def error() -> float:
         found, rows = held_out_predictions(folds, features)
@@ -230,10 +231,11 @@ def rescale(
             warnings.simplefilter("ignore", UserWarning)  # where no label is a leaf
             return level_ece(data.labels[rows], found.proba, found.taxonomy, "leaf")
 
-    before = error()
+    before, tree = error(), folds[0].model.taxonomy_
+    at = f" at the level “{level_words(tree, tree.n_levels)}”"
     is_evidential = isinstance(folds[0].model.network_.head, EvidentialHead)
     if is_evidential and keep_evidence:
-        said = f"ECE of the leaves {before:.3f}, evidence as trained"
+        said = f"ECE {before:.3f}{at}, evidence as trained"
         remarks.print(
             f"Held-out predictions: {said}. skh2edl calibrate can scale it on new images; then "
             "less belief stops above the leaves."
@@ -241,7 +243,7 @@ def rescale(
         return {"calibration": said}
     factor = calibrate_together(folds, features, data.labels, *models)
     what = f"evidence x {factor:.2g}" if is_evidential else f"temperature {1 / factor:.2g}"
-    said = f"ECE of the leaves {before:.3f} before, {error():.3f} after ({what})"
+    said = f"ECE {before:.3f} before, {error():.3f} after{at} ({what})"
     remarks.print(f"Probabilities calibrated on held-out predictions: {said}.")
     return {"calibration": said}
 

@@ -263,7 +263,9 @@ def _known_about_training(
 
 def _facts(estimator: Any, card: ModelCard, note: str) -> dict[str, str]:
     backbone = "" if estimator.backbone is None else f" on {estimator.backbone}"
-    notes = {name: text for name, text in card.notes.items() if not name.startswith("column")}
+    # The columns are the command's own; of the hedge the report has a table.
+    own = ("column", "hedge at")
+    notes = {name: text for name, text in card.notes.items() if not name.startswith(own)}
     return {
         "model": type(estimator).__name__ + backbone,
         "evaluated on": note,

@@ -103,7 +103,8 @@ def _environment() -> Environment:
         "word_id": word_id,
     }
     environment.globals |= {
-        name: getattr(questions, name) for name in ("CARE", "calibration_sentence", "verdict_of")
+        name: getattr(questions, name)
+        for name in ("CARE", "GOOD_ECE", "calibration_sentence", "verdict_of")
     }
     environment.globals["CROSS_CALIBRATED"] = CROSS_CALIBRATED
     return environment
