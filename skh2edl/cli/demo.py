@@ -240,7 +240,7 @@ def _report(model: Any, test: LabelledImages, needed: npt.NDArray[np.float64], f
         test.labels,
         names=test.ids.tolist(),
         calibration=needed,
-        calibration_note=f"{needed.size} pictures kept aside",
+        calibration_note=f"{needed.size:,} pictures kept aside",
         title="Demo: insects",
         facts={"note": "the training options were picked while looking at these pictures"},
     )
