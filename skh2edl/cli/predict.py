@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ..estimators.model_card import ModelCard
 
 _TARGET_ACCURACY = 0.95
-_RESERVED = {"image", "row", "leaf", "hedged", "hedged_level", "nonspecificity", "error"}
+_NAMED = {"prediction", "prediction_level"}
+_RESERVED = {"image", "row", "prediction", "nonspecificity", "error"}
 
 
 def predict(
@@ -56,11 +57,12 @@ def predict(
 
     All images in a folder are read, however deep.
 
-    The columns are: the image; the best leaf and the best class of each level above, with their
-    probability (and belief and plausibility, for evidential models); the hedged prediction, which
-    stops at a coarser class when the model is unsure; how much belief stopped where; and the
-    vacuities on the path to the leaf. An image that cannot be read has its reason in the column
-    error, and no prediction.
+    The first columns hold the image and the hedged prediction: a coarser class where the model is
+    unsure of the fine one, or "cannot tell". Its level, probability, belief, plausibility and path
+    follow, and then the best class of each level, whether sure or not; how much belief stops
+    where; and the vacuities on the path to the finest class. Belief, plausibility and vacuity are
+    those of evidential models. An image that cannot be read has its reason in the column error,
+    and no prediction.
 
     The same command resumes an interrupted run; the table appears when it is complete.
 
@@ -115,7 +117,7 @@ def _fill(
                 n_bad += len(bad)
                 spool.add(rows)
                 advance(len(rows))
-            reached.update(filter(None, spool.values("hedged_level")))
+            reached.update(filter(None, spool.values("prediction_level")))
             spool.finish(n_samples)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
@@ -132,8 +134,8 @@ def _threshold(card: ModelCard, target_accuracy: float | None, remarks: Console)
         return hedge_threshold(card, _TARGET_ACCURACY)
     except ValueError:
         remarks.print(
-            f"The model has no hedge for {_TARGET_ACCURACY:.0%}, so there is no hedged prediction; "
-            "skh2edl calibrate sets one."
+            f"The model has no hedge for {_TARGET_ACCURACY:.0%}, so every prediction is of the "
+            "finest level, however unsure; skh2edl calibrate sets a hedge."
         )
     return None
 
@@ -176,12 +178,14 @@ class _Classified:
     def __init__(
         self, estimator: Any, data: Data, threshold: float | None, all_vacuities: bool
     ) -> None:
-        from ..metrics.report import level_title
+        from ..report.wording import level_words
 
         self.estimator, self.data, self.threshold = estimator, data, threshold
         tree = self.tree = estimator.taxonomy_
-        levels = [level_title(tree, depth) for depth in range(1, tree.n_levels + 1)]
-        self.levels = [f"level_{name}" if name in _RESERVED else name for name in levels]
+        self.titles = [level_words(tree, depth) for depth in range(1, tree.n_levels + 1)]
+        # Names of the tree's own stay as they are.
+        spelled = tree.level_names or [title.replace(" ", "_") for title in self.titles]
+        self.levels = [f"level_{name}" if name in _RESERVED else name for name in spelled]
         # Where belief can stop: at the root, or at a level above the deepest.
         self.stops = [str(tree.root_name), *self.levels[:-1]]
         self.is_evidential = hasattr(estimator, "predict_hyper_opinion")
@@ -193,14 +197,13 @@ class _Classified:
         self.columns = self._columns()
 
     def _columns(self) -> list[str]:
-        endings = ["", "_probability"]
+        endings = ["_probability"]
         if self.is_evidential:
             endings += ["_belief", "_plausibility"]
         columns = ["image" if self.estimator.backbone is not None else "row"]
-        # The best class of the deepest level is the leaf.
-        columns += [f"{name}{end}" for name in ["leaf", *self.levels[:-1]] for end in endings]
-        if self.threshold is not None:
-            columns += [f"hedged{end}" for end in endings] + ["hedged_level"]
+        columns += ["prediction", "prediction_level"]
+        columns += [f"prediction{end}" for end in [*endings, "_path"]]
+        columns += [f"{name}{end}" for name in self.levels for end in ["", *endings]]
         if self.is_evidential:
             columns += ["nonspecificity", *(f"belief_stops_at_{stop}" for stop in self.stops)]
             columns += [f"vacuity_at_{stop}" for stop in self.stops]
@@ -229,25 +232,17 @@ class _Classified:
 
     def _values(self, predictions: Any) -> dict[str, list[Any]]:
         """Return the values of every column, for a batch of samples."""
-        from ..report.hedging import hedged_nodes
-
         tree, opinion = self.tree, predictions.opinion
-        nodes_of = {"leaf": (predictions.best_leaves, predictions.path_probability[:, -1])}
-        for depth, level in enumerate(self.levels[:-1], start=1):
-            nodes_of[level] = predictions.best_of_level(depth)
-        if self.threshold is not None:
-            nodes = hedged_nodes(predictions.leaf_probability, tree, self.threshold)
-            nodes_of["hedged"] = nodes, predictions.probability_of(nodes[:, None])[:, 0]
-        columns: dict[str, list[Any]] = {}
-        for name, (nodes, probability) in nodes_of.items():
+        nodes_of = {
+            name: predictions.best_of_level(depth)[0]
+            for depth, name in enumerate(self.levels[:-1], start=1)
+        }
+        # The best class of the deepest level is the best leaf.
+        nodes_of[self.levels[-1]] = predictions.best_leaves
+        columns = self._predicted(predictions)
+        for name, nodes in nodes_of.items():
             columns[name] = tree.labels(nodes)
-            columns[f"{name}_probability"] = _rounded(probability)
-            bounds = predictions.bounds_of(nodes)
-            if bounds is not None:
-                columns[f"{name}_belief"] = _rounded(bounds[0])
-                columns[f"{name}_plausibility"] = _rounded(bounds[1])
-        if "hedged" in nodes_of:
-            columns["hedged_level"] = [self._level_of(v) for v in nodes_of["hedged"][0].tolist()]
+            columns |= self._numbers(name, nodes, predictions)
         if opinion is not None:
             columns["nonspecificity"] = _rounded(opinion.nonspecificity)
             vacuity = predictions.vacuity_on_path()
@@ -258,12 +253,36 @@ class _Classified:
                 columns[name] = _rounded(opinion.vacuity[:, place])
         return columns
 
-    def _level_of(self, node: int) -> str:
-        tree = self.tree
-        n_below = tree.leaf_stop[node] - tree.leaf_start[node]
-        if n_below == tree.n_leaves:
-            return "cannot tell"
-        return "leaf" if n_below == 1 else self.levels[tree.depths[node] - 1]
+    def _predicted(self, predictions: Any) -> dict[str, list[Any]]:
+        """Return the columns of the prediction: hedged, or without a hedge the finest class."""
+        from ..report.hedging import hedged_nodes, stop_places
+        from ..report.wording import CANNOT_TELL
+
+        tree, nodes = self.tree, predictions.best_leaves
+        if self.threshold is not None:
+            nodes = hedged_nodes(predictions.leaf_probability, tree, self.threshold)
+        places = stop_places(nodes, tree).tolist()
+        paths = [tree._index.path(node) for node in nodes.tolist()]
+        columns: dict[str, list[Any]] = {
+            "prediction": tree.labels(nodes),
+            "prediction_level": [self.titles[place - 1] for place in places],
+            **self._numbers("prediction", nodes, predictions),
+            "prediction_path": [tree.separator.join(map(str, path)) for path in paths],
+        }
+        silent = dict.fromkeys(columns) | dict.fromkeys(columns.keys() & _NAMED, CANNOT_TELL)
+        for row, place in enumerate(places):
+            if not place:  # all classes together: a probability of 1 that says nothing
+                for name, values in columns.items():
+                    values[row] = silent[name]
+        return columns
+
+    def _numbers(self, name: str, nodes: Any, predictions: Any) -> dict[str, list[Any]]:
+        """Return the columns of the probability of nodes, and of the bounds that opinions give."""
+        columns = {f"{name}_probability": predictions.probability_of(nodes[:, None])[:, 0]}
+        bounds = predictions.bounds_of(nodes)
+        if bounds is not None:
+            columns |= {f"{name}_belief": bounds[0], f"{name}_plausibility": bounds[1]}
+        return {column: _rounded(values) for column, values in columns.items()}
 
 
 def _reason(file: str) -> str:
