@@ -31,7 +31,7 @@ def opinions(data):
     """Return the opinions on the validation photographs and on every fifth test photograph."""
     train, val, test = data.subset("train"), data.subset("val"), shown(data)
     network = {"backbone": "tf_efficientnet_lite0", "weights": "packaged", "image_size": 128}
-    clf = H2EDLClassifier(data.taxonomy, finetune="head", n_workers=0, random_state=0, **network)
+    clf = H2EDLClassifier(data.taxonomy, finetune="head", random_state=0, **network)
     clf.fit(train.images, train.labels)
     return clf.predict_hyper_opinion(val.images), clf.predict_hyper_opinion(test.images)
 
