@@ -152,7 +152,9 @@ class HedgedClassifier(NodeWrapper):
     ``(K + 1) target`` votes at or below it: hierarchical conformal prediction, with a bound that
     holds for a photograph of a new subject if subjects are exchangeable and so are the photographs
     of each [4]_. Every subject counts the same, however often it is photographed. With K subjects,
-    at most ``K / (K + 1)`` can be guaranteed.
+    at most ``K / (K + 1)`` can be guaranteed. With `subtrees`, a subject's vote in a subtree is the
+    fraction of its photographs there, and the errors are those among photographs of the subtree:
+    conformal risk control [2]_.
 
     *Rounding.* The probabilities of a network in single precision depend on the size of the batch.
     Thresholds leave a margin: a held-out sample counts as right only if it stays right when the
@@ -267,7 +269,8 @@ class HedgedClassifier(NodeWrapper):
         self._derive()
         is_leaf = tree.n_children[held.truth] == 0
         if not is_leaf.all():
-            of_leaves = self._quantiles(needed, targets, np.where(is_leaf, part, -1), held)
+            rest = HeldOut(*(None if each is None else each[is_leaf] for each in held))
+            of_leaves = self._quantiles(needed[is_leaf], targets, part[is_leaf], rest)
             self._warn_of_root(held, is_leaf, of_leaves)
 
     def _derive(self) -> None:
@@ -292,7 +295,7 @@ class HedgedClassifier(NodeWrapper):
     def _quantiles(
         self, needed: FloatArray, targets: list[float], part: IntArray, held: HeldOut
     ) -> FloatArray:
-        """Return the thresholds of each subtree; samples of part -1 do not count."""
+        """Return the thresholds of each subtree; samples of part -1 are in none."""
         thresholds = part_quantiles(
             needed, targets, part, len(self.subtrees_), held.weight, held.group
         )
