@@ -105,7 +105,6 @@ def merge_small(
     part, part_of_leaf, names
         With all small parts pooled into one, the last.
     """
-
     votes, of_group = vote_weights(weight, group)
 
     def members(numbers: list[int]) -> tuple[FloatArray, FloatArray]:

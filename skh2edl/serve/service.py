@@ -116,7 +116,7 @@ class Service:
         return Hedge(
             n_images=n_images,
             unit="subject" if self.card.counts_subjects else "photograph",
-            is_exact=self.card.notes.get("hedge guarantee", "exact") == "exact",
+            is_exact=self.card.notes.get("hedge guarantee") == "exact",
             most=n_images / (n_images + 1),
             guarantees=guarantees,
         )
