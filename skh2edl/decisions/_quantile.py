@@ -58,7 +58,7 @@ def vote_weights(weight: FloatArray, group: IntArray | None) -> tuple[FloatArray
         return weight, weight
     _, group, size = np.unique(group, return_inverse=True, return_counts=True)
     votes = weight / size[group]
-    return votes, np.bincount(group, votes)[group]
+    return votes, np.bincount(group, votes).astype(np.float64)[group]
 
 
 def effective_size(votes: FloatArray, of_group: FloatArray) -> float:

@@ -158,8 +158,9 @@ class HedgedClassifier(NodeWrapper):
 
     *Rounding.* The probabilities of a network in single precision depend on the size of the batch.
     Thresholds leave a margin: a held-out sample counts as right only if it stays right when the
-    probability of any set of leaves moves by 1e-5, ten times what batches change. So a sample is
-    served alone with the guarantee of a batch.
+    probability of any set of leaves moves by 1e-5, which is more than batches change. So a sample
+    is served alone with the guarantee of a batch. Networks of this package predict in single
+    precision, on a GPU without TF32, which would round more.
 
     *Cross-validation.* The thresholds come from other fits than the final one, so no bound holds
     for every estimator. It works well if leaving out a part of the data changes the estimator
@@ -269,7 +270,8 @@ class HedgedClassifier(NodeWrapper):
         self._derive()
         is_leaf = tree.n_children[held.truth] == 0
         if not is_leaf.all():
-            rest = HeldOut(*(None if each is None else each[is_leaf] for each in held))
+            group = None if held.group is None else held.group[is_leaf]
+            rest = held._replace(weight=held.weight[is_leaf], group=group)
             of_leaves = self._quantiles(needed[is_leaf], targets, part[is_leaf], rest)
             self._warn_of_root(held, is_leaf, of_leaves)
 
