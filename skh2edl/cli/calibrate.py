@@ -79,8 +79,6 @@ def calibrate(
 
       skh2edl calibrate skin.safetensors held_out.csv --group-column patient
     """
-    import numpy as np
-
     from ..estimators.model_card import read_card, write_card
     from ..estimators.model_files import load_classifier, save_model
 
@@ -103,10 +101,7 @@ def calibrate(
             "ones."
         )
     if keep_probabilities:
-        # They may have calibrated the probabilities before.
-        again = np.isin(content_hashes_of(held), card.calibrated_on).any()
-        guarantee = "approximate" if again else "exact"
-        write_card(model, calibrated(estimator, held, card, remarks, guarantee))
+        write_card(model, calibrated(estimator, held, card, remarks))
     else:
         card = calibrated_both(estimator, held, card, remarks, keep_evidence=False)
         save_model(estimator, model, card=card)
@@ -272,9 +267,7 @@ def calibrated_both(
     return with_hedge(card, predictions, held.select(rows), remarks, "approximate")
 
 
-def calibrated(
-    estimator: Any, held: Data, card: ModelCard, remarks: Console, guarantee: str = "exact"
-) -> ModelCard:
+def calibrated(estimator: Any, held: Data, card: ModelCard, remarks: Console) -> ModelCard:
     """Return the card with the hedge that held-out samples set.
 
     Parameters
@@ -287,9 +280,9 @@ def calibrated(
         The card so far.
     remarks : Console
         Where progress is shown.
-    guarantee : {"exact", "approximate"}, default="exact"
-        What can be said of the hedge.
     """
+    import numpy as np
+
     from ..report.predictions import read_predictions
 
     estimator.set_params(verbose=0)
@@ -298,8 +291,12 @@ def calibrated(
     with common.progress(remarks, "setting the hedge", len(held)) as advance:
         predictions = read_predictions(estimator, held.X, on_rows=advance)
     rows = predictions.readable.nonzero()[0]
+    # They may have trained the model, or calibrated its probabilities before.
+    hashes, used = hashes_to_keep(held), np.union1d(card.trained_on, card.calibrated_on)
+    is_new = hashes.size and not np.isin(hashes, used).any()
+    guarantee = "exact" if is_new else "approximate"
     card = with_hedge(card, predictions[rows], held.select(rows), remarks, guarantee)
-    return replace(card, calibrated_on=hashes_to_keep(held))
+    return replace(card, calibrated_on=np.union1d(card.calibrated_on, hashes))
 
 
 def with_hedge(
@@ -391,7 +388,7 @@ def say_hedge(remarks: Console, card: ModelCard) -> None:
     if not n:
         remarks.print("No labelled image was held out, so there is no hedge; calibrate sets one.")
         return
-    guarantee = card.notes.get("hedge guarantee", "exact")
+    guarantee = card.notes.get("hedge guarantee", "approximate")
     why = "" if guarantee == "exact" else ": not a theorem, see skh2edl calibrate --help"
     remarks.print(f"Hedge, set on {size}; its guarantee is {guarantee}{why}.")
     thresholds = {target: threshold_for(card.needed, target) for target in TARGETS}

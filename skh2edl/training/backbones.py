@@ -14,7 +14,7 @@ from ..images import ImageLoader
 from ..utils.hashing import hash_values
 from ..utils.randomness import isolated_rng
 from .adapters import ImageBackbone, adapt, is_rebuildable, probe
-from .devices import on_device
+from .devices import full_precision, on_device
 from .weight_files import check_connection, first_line, load_packaged, load_weights
 
 __all__ = ["Backbone", "create_backbone", "extract_features", "parameter_groups"]
@@ -430,6 +430,7 @@ def extract_features(
     try:
         with (
             torch.inference_mode(),
+            full_precision(device),
             torch.autocast(device.type, dtype=dtype, enabled=dtype is not None),
             tqdm(total=loader.n_samples, unit="image", disable=verbose <= 0) as bar,
         ):

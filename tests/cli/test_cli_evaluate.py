@@ -49,6 +49,20 @@ def test_calibrate_sets_the_hedge_from_images_that_are_new_to_the_model(model, t
         assert (value == head.state_dict()[name]).all()
 
 
+def test_a_hedge_is_exact_only_on_images_from_which_nothing_else_was_learnt(model, tmp_path):
+    write_table(tmp_path / "first.csv", animals(100, seed=5))
+    write_table(tmp_path / "second.csv", animals(100, seed=6))
+    called = []
+    for name, *options in (
+        ("first",), ("second", "--keep-probabilities"), ("first", "--keep-probabilities")
+    ):  # fmt: skip
+        result = invoke("calibrate", model, tmp_path / f"{name}.csv", *options)
+        assert result.exit_code == 0, result.output
+        called.append(read_card(model).notes["hedge guarantee"])
+    # The first images still determine the probabilities.
+    assert called == ["approximate", "exact", "approximate"]
+
+
 @pytest.mark.parametrize("method", ["h2edl", "flat-ce", "hier-ce", "flat-edl"])
 def test_calibrate_mends_the_probabilities_of_an_over_confident_model(tmp_path, method):
     from skh2edl.metrics import level_nll
