@@ -205,7 +205,7 @@ def _read_rank_columns(
         )
     rows = dict.fromkeys(zip(*(table[rank] for rank in levels), strict=True))
     named = [row for row in rows if any(row)]
-    names, parents = read_paths(named, "root" if root_name is None else root_name, bridge_gaps)
+    names, parents = read_paths(named, root_name, bridge_gaps)
     return names, parents, levels
 
 
