@@ -97,8 +97,9 @@ def clean_name(name: Any) -> Name:
 
 
 def name_root(names: Iterable[Any]) -> Name:
-    """Return the name of a root that was given none: a number above numbers, so that labels of
-    nodes are of one kind, and else "root".
+    """Return the name of a root that was given none.
+
+    Above integers it is one too, so that the labels of all nodes are of one kind.
 
     Examples
     --------
