@@ -340,7 +340,8 @@ class Builders:
         Parameters
         ----------
         dump : path
-            A folder with ``nodes.dmp`` and ``names.dmp``, or the archive ``taxdump.tar.gz``.
+            A folder with ``nodes.dmp`` and ``names.dmp``, or the archive ``taxdump.tar.gz`` or
+            ``taxdmp.zip``.
         ranks : sequence of str, default=None
             Ranks from the top down, each a level; None takes the main ranks.
         under : str, default=None
