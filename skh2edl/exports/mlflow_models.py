@@ -49,9 +49,7 @@ def log_to_mlflow(model: Any, name: str = "model", **options: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "model.safetensors")
         save_model(model, file)
-        return pyfunc.log_model(
-            name=name, loader_module=__name__, data_path=str(file), **options
-        )
+        return pyfunc.log_model(name=name, loader_module=__name__, data_path=str(file), **options)
 
 
 class _Pyfunc:

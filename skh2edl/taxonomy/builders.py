@@ -128,9 +128,7 @@ class Builders:
         return cls(*join_forest(read_parents(parents, choose_parent), root_name), **options)
 
     @classmethod
-    def from_nested(
-        cls, nested: Any, *, root_name: Name | None = None, **options: Any
-    ) -> Self:
+    def from_nested(cls, nested: Any, *, root_name: Name | None = None, **options: Any) -> Self:
         """Build from nested mappings, or from records with a name and children.
 
         Parameters

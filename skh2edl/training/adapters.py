@@ -8,8 +8,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from ..utils.randomness import isolated_rng
-
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
@@ -184,20 +182,6 @@ def adapt(module: nn.Module, image_size: tuple[int, int] | None) -> ImageBackbon
     if image_size is not None:
         adapted.data_config["input_size"] = (3, *image_size)
     return adapted
-
-
-def is_rebuildable(model: nn.Module, options: Mapping[str, Any]) -> str | None:
-    """Return the architecture that timm builds this model from, or None if more is needed."""
-    architecture = getattr(model, "pretrained_cfg", {}).get("architecture")
-    if architecture is None or not hasattr(model, "_model_args"):
-        return None
-    import timm
-    from timm.models import get_model_args
-
-    # timm writes defaults down too, so what its name alone builds says which arguments are news.
-    with isolated_rng(0):
-        plain = timm.create_model(architecture, pretrained=False, num_classes=0, **options)
-    return str(architecture) if get_model_args(plain) == get_model_args(model) else None
 
 
 def probe(model: nn.Module, input_size: tuple[int, int, int]) -> torch.Size:
