@@ -34,6 +34,7 @@ from ..utils.folders import walk_images
 from ..utils.hashing import hash_values, hash_weights
 from ..utils.optional import import_optional
 
+# Of the folder; a release that changes its files counts it up.
 _FORMAT = 1
 _JOB = "job.json"
 # Where and how fast an estimator computes does not change its predictions.
