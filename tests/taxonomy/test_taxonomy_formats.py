@@ -526,6 +526,11 @@ NEWICK_PIECES = st.sampled_from(
 )
 
 
+def test_text_too_long_for_the_name_of_a_file_is_read_as_text():
+    name = "0." + "\u0131" * 300
+    assert Taxonomy.from_newick(f"(a,{name});").leaves == ("a", name)
+
+
 @given(st.lists(NEWICK_PIECES, max_size=40).map("".join) | st.text())
 def test_any_newick_text_builds_a_tree_or_is_refused(text):
     builds_or_refuses(Taxonomy.from_newick, text)
