@@ -7,6 +7,7 @@ The records come from these runs, which resume if they are interrupted::
         --datasets grocery_store --methods Flat-CE Hier-CE Flat-EDL HENN H2EDL
     python docs/results/frozen.py ASSETS
     python docs/results/depth_profile.py run
+    python docs/results/novelty.py ASSETS
 """
 
 import argparse
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from claims import write_claims
 from depth_profile import write_table
+from novelty import write_table as write_novelty
 
 from skh2edl.benchmark import make_tables, read_records, write_tables
 
@@ -66,6 +68,7 @@ def make(records=RECORDS, tables=TABLES):
     written = []
     written.append(write_table(records / "depth_profile", tables / "depth_profile.md"))
     written.append(write_corruption(records / "trained", tables / "corruption.md"))
+    written.append(write_novelty(records / "novelty", tables / "novelty.md"))
     both = [*read_records(records / "trained"), *read_records(records / "frozen")]
     written.append(write_claims(both, tables / "claims.md"))
     for folder, expected in ((records / "trained", EXPECTED), (records / "frozen", ())):

@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
+from ..estimators.wrapping import method_inside
 from ..metrics.inputs import node_probabilities, top_leaves
+from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
 from ..utils.sklearn_tools import Interval, StrOptions
@@ -22,8 +24,10 @@ from ._quantile import check_enough, conformal_quantile
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
-_OF_OPINIONS = ("nonspecificity", "mass")
+_OF_OPINIONS = ("familiarity", "nonspecificity", "mass")
 _OF_PROBABILITIES = ("probability", "entropy")
+# Power of the familiarity: far more than an opinion takes, whose probabilities must stay good.
+_POWER = 16
 
 
 class NoveltyDetector(HeldOutWrapper):
@@ -46,6 +50,9 @@ class NoveltyDetector(HeldOutWrapper):
     measure : str or callable, default="auto"
         The novelty score of a sample.
 
+        - "familiarity": belief that would reach no leaf if the evidence were multiplied by the
+          16th power of the familiarity; needs ``familiarity="density"`` of
+          :class:`H2EDLClassifier`;
         - "nonspecificity": belief that reaches no leaf; needs opinions;
         - "mass": the largest belief that stops at one node; needs opinions;
         - "probability": one minus the largest leaf probability;
@@ -53,7 +60,8 @@ class NoveltyDetector(HeldOutWrapper):
         - a function of the fitted estimator and the samples that returns one number for each
           sample, larger for more novel ones, such as the energy of a softmax.
 
-        "auto" takes "nonspecificity" if the estimator has opinions, otherwise "probability".
+        "auto" takes the first of "familiarity", "nonspecificity" and "probability" that the
+        estimator has.
     cv : int, splitter or iterable of splits, default=None
         As in :class:`HedgedClassifier`.
     taxonomy : Taxonomy, default=None
@@ -150,6 +158,8 @@ class NoveltyDetector(HeldOutWrapper):
 
     def _tolerance(self, scores: FloatArray) -> FloatArray | float:
         """Return how far scores may move with the size of the batch."""
+        if self.measure_ == "familiarity":
+            return 2 * _POWER * TOLERANCE
         if callable(self.measure_):
             return 2 * TOLERANCE * np.maximum(1, np.abs(scores))
         if self.measure_ == "entropy":
@@ -161,6 +171,13 @@ class NoveltyDetector(HeldOutWrapper):
 
     def _choose_measure(self) -> str | Callable[[Any, Any], Any]:
         has_opinions = opinion_method(self.estimator) is not None
+        is_familiar = has_opinions and _familiarity_of(self.estimator) is not None
+        if self.measure == "familiarity" and not is_familiar:
+            raise ValueError(
+                "measure='familiarity' needs an estimator with predict_familiarity, which "
+                f"{type(self.estimator).__name__} has not. Use H2EDLClassifier with "
+                "familiarity='density', or another measure."
+            )
         if self.measure in _OF_OPINIONS and not has_opinions:
             raise ValueError(
                 f"measure={self.measure!r} needs an estimator with predict_hyper_opinion, which "
@@ -168,6 +185,8 @@ class NoveltyDetector(HeldOutWrapper):
             )
         if self.measure != "auto":
             return self.measure
+        if is_familiar:
+            return "familiarity"
         return "nonspecificity" if has_opinions else "probability"
 
     def _read(self, fitted: Any, X: Any, tree: Taxonomy) -> FloatArray:
@@ -180,10 +199,12 @@ class NoveltyDetector(HeldOutWrapper):
                     f"{'other values' if scores.ndim == 1 else f'shape {scores.shape}'}."
                 )
             return scores
-        if self.measure_ in _OF_OPINIONS:
+        if self.measure_ == "familiarity":
+            return np.array(_strict_opinion(fitted, X, tree).nonspecificity)
+        if self.measure_ == "nonspecificity":
+            return np.array(opinion_of(fitted, X, tree).nonspecificity)
+        if self.measure_ == "mass":
             opinion = opinion_of(fitted, X, tree)
-            if self.measure_ == "nonspecificity":
-                return np.array(opinion.nonspecificity)
             return opinion.mass[:, tree.n_leaves :].max(axis=1).astype(np.float64)
         leaves = read_leaves(fitted, X, tree)
         if self.measure_ == "probability":
@@ -222,8 +243,9 @@ class NoveltyDetector(HeldOutWrapper):
     def predict_node_scores(self, X: Any) -> FloatArray:
         """Return for each branching node the score of an unknown class directly below it.
 
-        The score is the probability of the node times the entropy over its children. The scores
-        of all nodes add up to the entropy over the leaves.
+        The score is the probability of the node times the entropy over its children; with the
+        measure "familiarity", of the opinion that the measure is taken of. The scores of all nodes
+        add up to the entropy over the leaves.
 
         Parameters
         ----------
@@ -237,7 +259,11 @@ class NoveltyDetector(HeldOutWrapper):
         """
         check_is_fitted(self, "threshold_")
         tree = self.taxonomy_
-        probability = node_probabilities(read_leaves(self.estimator_, X, tree), tree)
+        if self.measure_ == "familiarity":
+            leaves = _strict_opinion(self.estimator_, X, tree).leaf_probability
+        else:
+            leaves = read_leaves(self.estimator_, X, tree)
+        probability = node_probabilities(leaves, tree)
         own = probability[:, tree.branching_nodes]
         children = probability[:, tree.decision_children]
         least = np.finfo(np.float64).tiny
@@ -264,3 +290,21 @@ class NoveltyDetector(HeldOutWrapper):
         nodes: IntArray = tree.leaf_nodes[top_leaves(np.exp(self._log_leaves(X)), tree)]
         concepts = tree.branching_nodes[self.predict_node_scores(X).argmax(axis=1)]
         return label_array(np.where(novel, concepts, nodes), tree)
+
+
+def _familiarity_of(estimator: Any) -> Callable[[Any], Any] | None:
+    return method_inside(estimator, "predict_familiarity")
+
+
+def _strict_opinion(fitted: Any, X: Any, tree: Taxonomy) -> HyperOpinion:
+    """Return the opinion that counts only what looks like the training samples."""
+    opinion, familiarity = opinion_of(fitted, X, tree), _familiarity_of(fitted)
+    assert familiarity is not None
+    # The evidence holds the first power.
+    factor = familiarity(X)[:, tree.decision_nodes] ** (_POWER - 1)
+    return HyperOpinion.from_evidence(
+        tree,
+        opinion.evidence * factor,
+        base_rate=opinion.base_rate,
+        prior_weight=opinion.prior_weight,
+    )

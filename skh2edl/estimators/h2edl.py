@@ -9,7 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from sklearn.utils.metaestimators import available_if
 
+from ..heads.base import LARGE_TREE, TreeHead
 from ..heads.evidence import EVIDENCE_FUNCTIONS
 from ..heads.h2edl import RISKS, OpinionTreeHead, supervised_nodes
 from ..heads.prior import Prior
@@ -18,6 +21,7 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..training.recipe import PRIORS, find_group
 from ..utils.sklearn_tools import Interval, StrOptions
 from .base import TreeClassifier
+from .targets import check_labels, check_weight
 
 # Open in the paper, or other than there; docs/studies/defaults.py compares them.
 EVIDENCE_SCALE = 300.0  # evidence grows exponentially up to about this, then linearly
@@ -85,6 +89,10 @@ class H2EDLClassifier(TreeClassifier):
         Weight γ of the penalty for vacuity that rises down the true path.
     depth_weights : sequence of float, default=None
         Weight of the decisions of each depth, from the root; None means 1.
+    familiarity : {"none", "density"}, default="none"
+        "density" multiplies the evidence of a node by how far the feature looks like the training
+        samples below it, from 1 to 0, so that vacuity rises where nothing known fits. Estimated
+        after training; `fit` only, and for trees of fewer than 20,000 leaves.
     image_size : int or (height, width), default=None
         None takes the size the weights were trained for.
     on_bad_image : {"error", "skip"}, default="error"
@@ -183,6 +191,7 @@ class H2EDLClassifier(TreeClassifier):
     leaf_weight: float = LEAF_WEIGHT
     consistency_weight: float = 0.0
     depth_weights: Sequence[float] | None = None
+    familiarity: str = "none"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TreeClassifier._parameter_constraints,
@@ -197,6 +206,7 @@ class H2EDLClassifier(TreeClassifier):
         "leaf_weight": [Interval(Real, 0, None, closed="left")],
         "consistency_weight": [Interval(Real, 0, None, closed="left")],
         "depth_weights": ["array-like", None],
+        "familiarity": [StrOptions({"none", "density"})],
     }
 
     def _make_head(
@@ -211,6 +221,12 @@ class H2EDLClassifier(TreeClassifier):
         are_numbers = all(isinstance(weight, Real) for weight in given)
         if not are_numbers or not all(0 <= weight < np.inf for weight in given):
             raise ValueError(f"depth_weights must be finite numbers of at least 0, got {given!r}.")
+        if self.familiarity == "density" and taxonomy.n_leaves >= LARGE_TREE:
+            raise ValueError(
+                f"familiarity='density' compares a feature with every class, and the taxonomy has "
+                f"{taxonomy.n_leaves} leaves: it is for fewer than {LARGE_TREE}. Set "
+                "familiarity='none'."
+            )
         prior: Prior = find_group("prior", self.prior)
         rarity = prior.rarity(label_weight[taxonomy.decision_children])
         of_node = np.add.reduceat(rarity, taxonomy.decision_offsets[:-1])
@@ -224,8 +240,23 @@ class H2EDLClassifier(TreeClassifier):
             leaf_weight=self.leaf_weight,
             consistency_weight=self.consistency_weight,
             depth_weights=self.depth_weights,
+            familiarity=self.familiarity,
             **evidence_options(self),
         )
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, *rest: Any, **more: Any) -> None:
+        if self.familiarity == "density" and more.get("one_epoch"):
+            raise ValueError(
+                "partial_fit cannot be used with familiarity='density', which is estimated from "
+                "all training samples. Call fit with warm_start=True, or set familiarity='none'."
+            )
+        super()._fit(X, y, sample_weight, *rest, **more)
+        familiarity = self._head().familiarity
+        if familiarity is not None:
+            features, readable = self._read(X, lambda head, features: features)
+            labels = check_labels(y, len(features))
+            used = readable & (check_weight(sample_weight, self.class_weight, labels) > 0)
+            familiarity.fit(features[used], self.taxonomy_.resolve(labels)[used])
 
     def _head(self) -> OpinionTreeHead:
         head = self.network_.head
@@ -268,6 +299,32 @@ class H2EDLClassifier(TreeClassifier):
         evidence, readable = self._read(X, "evidence")
         evidence[~readable] = 0
         return self._opinion(evidence)
+
+    @available_if(lambda self: self.familiarity == "density")
+    def predict_familiarity(self, X: Any) -> npt.NDArray[Any]:
+        """Return how far each sample looks like something known below each branching node.
+
+        Parameters
+        ----------
+        X : images or array-like
+            As in :meth:`fit`. An image that cannot be read, with ``on_bad_image="skip"``, gets 0.
+
+        Returns
+        -------
+        familiarity : ndarray of shape (n_samples, n_branching)
+            From 1 to 0, the factors of the evidence; columns in the order of
+            ``taxonomy_.branching``.
+        """
+        familiarity, readable = self._read(X, _familiarity)
+        familiarity[~readable] = 0
+        return familiarity
+
+
+def _familiarity(head: TreeHead, features: torch.Tensor) -> torch.Tensor:
+    assert isinstance(head, OpinionTreeHead)
+    assert head.familiarity is not None
+    familiarity: torch.Tensor = head.familiarity(features)
+    return familiarity
 
 
 def evidence_options(estimator: Any) -> dict[str, Any]:

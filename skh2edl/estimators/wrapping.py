@@ -147,19 +147,32 @@ def leaf_log_probability(
         return np.asarray(np.log(proba + least))
 
 
+def method_inside(estimator: Any, name: str) -> Callable[[Any], Any] | None:
+    """Return a prediction method of an estimator, or None.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted or not; a pipeline or a search is asked for what is inside.
+    name : str
+        The method.
+    """
+    inside, before = look_inside(estimator)
+    method: Callable[[Any], Any] | None = getattr(inside, name, None)
+    if method is None or not before:
+        return method
+    return lambda X: method(transformed(X, before))
+
+
 def opinion_method(estimator: Any) -> Callable[[Any], HyperOpinion] | None:
     """Return the method that gives an estimator's hyper-opinions, or None.
 
     Parameters
     ----------
     estimator : estimator
-        Fitted or not; a pipeline or a search is asked for what is inside.
+        As in :func:`method_inside`.
     """
-    inside, before = look_inside(estimator)
-    if not hasattr(inside, "predict_hyper_opinion"):
-        return None
-    method: Callable[[Any], HyperOpinion] = inside.predict_hyper_opinion
-    return (lambda X: method(transformed(X, before))) if before else method
+    return method_inside(estimator, "predict_hyper_opinion")
 
 
 def read_opinion(fitted: Any, X: Any, taxonomy: Taxonomy) -> HyperOpinion:

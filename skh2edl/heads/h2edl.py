@@ -27,6 +27,7 @@ from torch import Tensor
 from ..taxonomy.taxonomy import Taxonomy
 from . import losses
 from .base import EvidentialHead
+from .familiarity import Familiarity
 from .large.blocks import Block
 from .tree_ops import Paths
 
@@ -71,6 +72,8 @@ class OpinionTreeHead(EvidentialHead):
         Weight γ of the penalty for vacuity that rises down the path.
     depth_weights : sequence of float, default=None
         Weights w_d of the decisions of each depth; None means 1.
+    familiarity : {"none", "density"}, default="none"
+        Whether predictions multiply the evidence of a node by the familiarity of the feature.
     **options
         As in :class:`EvidentialHead`.
     """
@@ -94,6 +97,7 @@ class OpinionTreeHead(EvidentialHead):
         leaf_weight: float = 0.0,
         consistency_weight: float = 0.0,
         depth_weights: Sequence[float] | None = None,
+        familiarity: str = "none",
         **options: Any,
     ) -> None:
         prior = np.asarray(prior_weight)[taxonomy.decision_nodes] * base_rate
@@ -104,6 +108,9 @@ class OpinionTreeHead(EvidentialHead):
         depth_weights = [1.0] * taxonomy.n_levels if depth_weights is None else depth_weights
         weights = torch.tensor(depth_weights, dtype=torch.float32)[self.segments.node_depth]
         self.register_buffer("depth_weights", weights, persistent=False)
+        self.familiarity: Familiarity | None = None
+        if familiarity == "density":
+            self.familiarity = Familiarity(self.segments, n_features)
         self.risk = risk
         self.leaf_weight = leaf_weight
         self.consistency_weight = consistency_weight
@@ -125,7 +132,10 @@ class OpinionTreeHead(EvidentialHead):
 
     def evidence(self, features: Tensor) -> Tensor:
         """Return the evidence for every decision: (n, n_decisions)."""
-        return self.to_evidence(self.logits(features)) * self.is_supervised
+        evidence = self.to_evidence(self.logits(features)) * self.is_supervised
+        if self.familiarity is None:
+            return evidence
+        return evidence * self.segments.to_children(self.familiarity(features))
 
     def log_conditional(self, features: Tensor) -> Tensor:
         """Return log p of every decision: (n, n_decisions)."""

@@ -20,6 +20,7 @@ _FIXED_ON_RESUME = (
     "prior",
     "leaf_prior",
     "group_level",
+    "familiarity",
 )
 
 
