@@ -21,9 +21,13 @@ from .tables import FORMATS, Row, Spool
 
 if TYPE_CHECKING:
     from ..estimators.model_card import ModelCard
+    from ..report.predictions import Predictions
+    from ..taxonomy.taxonomy import Taxonomy
 
 _TARGET_ACCURACY = 0.95
-_RESERVED = {"image", "row", "leaf", "hedged", "hedged_level", "nonspecificity", "error"}
+_RESERVED = {"image", "row", "leaf", "nonspecificity", "error"} | {
+    f"{stop}{end}" for stop in ("hedged", "reached") for end in ("", "_level")
+}
 
 
 def predict(
@@ -82,7 +86,7 @@ def predict(
         estimator.set_params(on_bad_image="skip", n_workers=workers, batch_size=batch_size)
     threshold = _threshold(card, target_accuracy, remarks)
     classified = _Classified(estimator, data, threshold, all_vacuities)
-    spool = Spool(out, classified.columns, _identity(model, data, threshold))
+    spool = Spool(out, classified.table.columns, _identity(model, data, threshold))
     if spool.n_done:
         remarks.print(f"Resuming after {spool.n_done} of {len(data)} that were done before.")
     n_bad, reached = _fill(spool, classified, batch_size, strict, remarks)
@@ -168,24 +172,36 @@ def _identity(model: Path, data: Data, threshold: float | None) -> str:
     return f"{facts.st_size} {facts.st_mtime_ns} {threshold} {digest.hexdigest()}"
 
 
-class _Classified:
-    """Predictions as rows of the table."""
+class PredictionTable:
+    """Columns of a table of predictions, and their values.
+
+    Parameters
+    ----------
+    tree : Taxonomy
+        The tree.
+    first : str
+        Name of the column of the samples.
+    is_evidential : bool
+        Whether there are opinions.
+    stop : str or None
+        Name of the column of a prediction that may stop above the leaves; None means none.
+    all_vacuities : bool
+        Whether there is a column for each decision.
+    """
 
     def __init__(
-        self, estimator: Any, data: Data, threshold: float | None, all_vacuities: bool
+        self, tree: Taxonomy, first: str, is_evidential: bool, stop: str | None, all_vacuities: bool
     ) -> None:
         from ..metrics.report import level_title
 
-        self.estimator, self.data, self.threshold = estimator, data, threshold
-        tree = self.tree = estimator.taxonomy_
+        self.tree, self.first, self.is_evidential, self.stop = tree, first, is_evidential, stop
         levels = [level_title(tree, depth) for depth in range(1, tree.n_levels + 1)]
         self.levels = [f"level_{name}" if name in _RESERVED else name for name in levels]
         # Where belief can stop: at the root, or at a level above the deepest.
         self.stops = [str(tree.root_name), *self.levels[:-1]]
-        self.is_evidential = hasattr(estimator, "predict_hyper_opinion")
         self.vacuities = (
             [f"vacuity_of_{tree.label(node)}" for node in tree.branching_nodes.tolist()]
-            if all_vacuities and self.is_evidential
+            if all_vacuities and is_evidential
             else []
         )
         self.columns = self._columns()
@@ -194,48 +210,31 @@ class _Classified:
         endings = ["", "_probability"]
         if self.is_evidential:
             endings += ["_belief", "_plausibility"]
-        columns = ["image" if self.estimator.backbone is not None else "row"]
         # The best class of the deepest level is the leaf.
-        columns += [f"{name}{end}" for name in ["leaf", *self.levels[:-1]] for end in endings]
-        if self.threshold is not None:
-            columns += [f"hedged{end}" for end in endings] + ["hedged_level"]
+        columns = [f"{name}{end}" for name in ["leaf", *self.levels[:-1]] for end in endings]
+        if self.stop is not None:
+            columns += [f"{self.stop}{end}" for end in endings] + [f"{self.stop}_level"]
         if self.is_evidential:
             columns += ["nonspecificity", *(f"belief_stops_at_{stop}" for stop in self.stops)]
             columns += [f"vacuity_at_{stop}" for stop in self.stops]
-        return [*columns, *self.vacuities, "error"]
+        return [self.first, *columns, *self.vacuities, "error"]
 
-    def rows(self, which: slice) -> Iterator[Row]:
-        """Classify some of the samples.
+    def values(self, predictions: Predictions, stopped: Any = None) -> dict[str, list[Any]]:
+        """Return the values of every column but the first and the last.
 
         Parameters
         ----------
-        which : slice
-            The samples.
+        predictions : Predictions
+            What is predicted for the samples.
+        stopped : ndarray of int of shape (n_samples,), default=None
+            The nodes of the column `stop`.
         """
-        from ..report.predictions import read_predictions
-
-        part = self.data.select(which)
-        predictions = read_predictions(self.estimator, part.X)
-        columns = self._values(predictions)
-        first = self.columns[0]
-        for index, name in enumerate(part.ids):
-            if predictions.readable[index]:
-                row = {column: values[index] for column, values in columns.items()}
-                yield {first: name, **row, "error": None}
-            else:
-                yield {first: name, "error": _reason(name)}
-
-    def _values(self, predictions: Any) -> dict[str, list[Any]]:
-        """Return the values of every column, for a batch of samples."""
-        from ..report.hedging import hedged_nodes
-
         tree, opinion = self.tree, predictions.opinion
         nodes_of = {"leaf": (predictions.best_leaves, predictions.path_probability[:, -1])}
         for depth, level in enumerate(self.levels[:-1], start=1):
             nodes_of[level] = predictions.best_of_level(depth)
-        if self.threshold is not None:
-            nodes = hedged_nodes(predictions.leaf_probability, tree, self.threshold)
-            nodes_of["hedged"] = nodes, predictions.probability_of(nodes[:, None])[:, 0]
+        if self.stop is not None:
+            nodes_of[self.stop] = stopped, predictions.probability_of(stopped[:, None])[:, 0]
         columns: dict[str, list[Any]] = {}
         for name, (nodes, probability) in nodes_of.items():
             columns[name] = tree.labels(nodes)
@@ -244,8 +243,8 @@ class _Classified:
             if bounds is not None:
                 columns[f"{name}_belief"] = _rounded(bounds[0])
                 columns[f"{name}_plausibility"] = _rounded(bounds[1])
-        if "hedged" in nodes_of:
-            columns["hedged_level"] = [self._level_of(v) for v in nodes_of["hedged"][0].tolist()]
+        if self.stop is not None:
+            columns[f"{self.stop}_level"] = [self._level_of(node) for node in stopped.tolist()]
         if opinion is not None:
             columns["nonspecificity"] = _rounded(opinion.nonspecificity)
             vacuity = predictions.vacuity_on_path()
@@ -262,6 +261,46 @@ class _Classified:
         if n_below == tree.n_leaves:
             return "cannot tell"
         return "leaf" if n_below == 1 else self.levels[tree.depths[node] - 1]
+
+
+class _Classified:
+    """Predictions as rows of the table."""
+
+    def __init__(
+        self, estimator: Any, data: Data, threshold: float | None, all_vacuities: bool
+    ) -> None:
+        self.estimator, self.data, self.threshold = estimator, data, threshold
+        self.table = PredictionTable(
+            estimator.taxonomy_,
+            "image" if estimator.backbone is not None else "row",
+            hasattr(estimator, "predict_hyper_opinion"),
+            None if threshold is None else "hedged",
+            all_vacuities,
+        )
+
+    def rows(self, which: slice) -> Iterator[Row]:
+        """Classify some of the samples.
+
+        Parameters
+        ----------
+        which : slice
+            The samples.
+        """
+        from ..report.hedging import hedged_nodes
+        from ..report.predictions import read_predictions
+
+        part, table = self.data.select(which), self.table
+        predictions = read_predictions(self.estimator, part.X)
+        hedged = None
+        if self.threshold is not None:
+            hedged = hedged_nodes(predictions.leaf_probability, table.tree, self.threshold)
+        columns = table.values(predictions, hedged)
+        for index, name in enumerate(part.ids):
+            if predictions.readable[index]:
+                row = {column: values[index] for column, values in columns.items()}
+                yield {table.first: name, **row, "error": None}
+            else:
+                yield {table.first: name, "error": _reason(name)}
 
 
 def _reason(file: str) -> str:

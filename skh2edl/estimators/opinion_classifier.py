@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.optimize import minimize
-from scipy.special import logit, logsumexp, softmax
+from scipy.special import logsumexp, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import indexable
 from sklearn.utils.metaestimators import available_if
@@ -37,7 +37,7 @@ from .wrapping import (
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-# Log-odds of belief against vacuity, and of a child against its siblings, are kept in this range.
+# Log-odds of belief against vacuity are kept in this range.
 _MOST_LOG_ODDS = 20.0
 # How far the softmax of scores may be from predict_proba for the scores to count as logits.
 _SAME = 1e-3
@@ -53,11 +53,11 @@ class OpinionClassifier(TreeWrapper):
 
         u = W / (E + W),    p = (1 - u) q + u a.
 
-    The log-odds of belief, ``log (1 - u) / u = log E / W``, are ``c0 + c1 x1 + c2 x2``: x1 is the
-    log-odds of the likeliest child against its siblings, x2 the logarithm of the total strength of
-    the node, the sum of ``exp(logit)`` over its leaves; without logits it is the probability of
-    the node. c1 and c2 are at least 0. The three numbers of each depth minimise the objective of
-    H2EDL (squared risk, KL regulariser and ``-log P(label)``) on held-out samples.
+    The odds of vacuity against belief, W / E, are the probability ``1 - max q`` that the likeliest
+    child is not the right one, times ``exp(-c0 - c2 x)``. Here x is the total strength of the node,
+    the logarithm of the sum of ``exp(logit)`` over its leaves, and c2 is at least 0: the stronger
+    the logits, the less vacuity. Without logits there is no such term. c0 and c2 minimise the
+    objective of H2EDL (squared risk, KL regulariser and ``-log P(label)``) on held-out samples.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class OpinionClassifier(TreeWrapper):
         :class:`ScoreTable`. One that has opinions is refused: they would be lost.
     taxonomy : Taxonomy, default=None
         None takes the estimator's, or makes a flat one of its classes.
-    kl_weight : float, default=0.1
+    kl_weight : float, default=0.003
         Weight of the KL regulariser, divided by the number of children of the node. Larger values
         give more vacuity, and move the probabilities towards the base rates.
     leaf_weight : float, default=1.0
@@ -84,9 +84,9 @@ class OpinionClassifier(TreeWrapper):
         Fitted.
     temperature_ : float
         What the logarithms of the leaves' probabilities are divided by.
-    coefficients_ : ndarray of shape (n_levels, 3)
-        c0, c1 and c2 by the depth of the node that decides. A depth at which no held-out label
-        decides has those of all depths together.
+    coefficients_ : ndarray of shape (2,)
+        c0 and c2. That c2 is 0 says that the strength of the logits does not tell, on held-out
+        samples, what their probabilities do not.
     has_logits_ : bool
         Whether the total strength is that of logits: `decision_function` gives a column for each
         class, and its softmax is `predict_proba`.
@@ -132,7 +132,7 @@ class OpinionClassifier(TreeWrapper):
     }
     _learned: ClassVar = {
         "temperature_": lambda _, value: isinstance(value, float) and 0 < value < np.inf,
-        "coefficients_": lambda self, value: _are_coefficients(value, self.taxonomy_.n_levels),
+        "coefficients_": lambda _, value: _are_coefficients(value),
         "has_logits_": lambda _, value: isinstance(value, bool),
     }
 
@@ -141,7 +141,7 @@ class OpinionClassifier(TreeWrapper):
         estimator: Any,
         taxonomy: Taxonomy | None = None,
         *,
-        kl_weight: float = 0.1,
+        kl_weight: float = 0.003,
         leaf_weight: float = 1.0,
         cv: Any = None,
         n_jobs: int | None = None,
@@ -199,8 +199,9 @@ class OpinionClassifier(TreeWrapper):
             nodes[rows],
             weight[rows],
             tree,
-            self.kl_weight,
-            self.leaf_weight,
+            kl_weight=self.kl_weight,
+            leaf_weight=self.leaf_weight,
+            has_logits=self.has_logits_,
         )
         return self
 
@@ -218,9 +219,9 @@ class OpinionClassifier(TreeWrapper):
         """
         check_is_fitted(self, "classes_")
         tree = self.taxonomy_
-        q, terms = _describe(self._read(self.estimator_, X) / self.temperature_, tree)
-        own = self.coefficients_[tree.depths[tree.branching_nodes]]
-        log_odds = np.clip((terms * own.T[:, None]).sum(0), -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
+        q, against, strength = _describe(self._read(self.estimator_, X) / self.temperature_, tree)
+        c0, c2 = self.coefficients_
+        log_odds = np.clip(c0 + against + c2 * strength, -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
         total = np.diff(tree.decision_offsets) * np.exp(log_odds)
         return HyperOpinion.from_evidence(tree, total[:, tree.decision_nodes] * q, copy=False)
 
@@ -370,15 +371,17 @@ def fit_vacuity(
     nodes: IntArray,
     weight: FloatArray,
     taxonomy: Taxonomy,
+    *,
     kl_weight: float,
     leaf_weight: float,
+    has_logits: bool,
 ) -> FloatArray:
-    """Return the coefficients of the log-odds of belief that minimise the objective of H2EDL.
+    """Return c0 and c2 of :class:`OpinionClassifier`, which minimise the objective of H2EDL.
 
     Parameters
     ----------
     logits : ndarray of shape (n_samples, n_leaves)
-        Logits of the leaves in tree order.
+        Logits or log-probabilities of the leaves in tree order.
     nodes : ndarray of int of shape (n_samples,)
         True nodes.
     weight : ndarray of shape (n_samples,)
@@ -387,76 +390,69 @@ def fit_vacuity(
         The tree.
     kl_weight, leaf_weight : float
         Weights of the terms of the objective.
+    has_logits : bool
+        Whether the strength of a node says more than its probability; otherwise c2 is 0.
 
     Returns
     -------
-    coefficients : ndarray of shape (n_levels, 3)
-        c0, c1 and c2 of :class:`OpinionClassifier` by the depth of the node.
+    coefficients : ndarray of shape (2,)
 
     Examples
     --------
-    A node of two children, of which the likelier one, with 3 : 1, is right in three of four:
+    More weight of the KL regulariser, more vacuity:
 
-    >>> tree = Taxonomy.flat(["cat", "dog"])
-    >>> logits = np.log([[0.75, 0.25]] * 4)
-    >>> c = fit_vacuity(logits, np.array([1, 1, 1, 2]), np.ones(4), tree, 0.0, 1.0)
-    >>> c.shape
-    (1, 3)
+    >>> tree, logits = Taxonomy.flat(["cat", "dog"]), np.log([[0.75, 0.25]] * 4)
+    >>> labels = np.array([1, 1, 1, 2]), np.ones(4), tree
+    >>> of = {"leaf_weight": 1.0, "has_logits": False}
+    >>> little, much = (fit_vacuity(logits, *labels, kl_weight=kl, **of) for kl in (0.01, 0.1))
+    >>> bool(little[0] > much[0])
+    True
     """
     counted = np.flatnonzero(weight > 0)
-    q, terms = _describe(logits[counted], taxonomy)
-    segments = TreeSegments(taxonomy)
-    paths = segments.paths(nodes[counted])
-    own_q = paths.gather(torch.from_numpy(q))
-    prior = torch.ones_like(own_q)
+    described = map(torch.from_numpy, _describe(logits[counted], taxonomy))
+    paths = (segments := TreeSegments(taxonomy)).paths(nodes[counted])
+    q, against, strength = (
+        paths.gather(next(described)),
+        *(term[paths.sample, paths.node] for term in described),
+    )
+    prior = torch.ones_like(q)
     fan_out = segments.fan_out[paths.node].double()
-    depth = segments.node_depth[paths.node]
     share = torch.from_numpy(weight[counted])[paths.sample]
-    own_terms = torch.from_numpy(terms)[:, paths.sample, paths.node].T
-    # Logits may have any scale: with a mean of 0 and a variance of 1 the solver is quick.
-    center, scale = own_terms[:, 2].mean(), own_terms[:, 2].std(correction=0).clamp(min=1e-9)
-    own_terms[:, 2] = (own_terms[:, 2] - center) / scale
+    share = share / share.sum()
+    # Logits may have any scale; with a variance of 1 the solver is quick.
+    center, scale = float(strength.mean()), float(strength.std(correction=0).clamp(min=1e-9))
+    strength = (strength - center) / scale
 
-    def solve(share: torch.Tensor, start: FloatArray) -> FloatArray:
-        def objective(values: FloatArray) -> tuple[float, FloatArray]:
-            c = torch.tensor(values, requires_grad=True)
-            log_odds = (own_terms @ c).clamp(-_MOST_LOG_ODDS, _MOST_LOG_ODDS)
-            total = fan_out * log_odds.exp()
-            alpha = paths.to_entries(total) * own_q + prior
-            strength = total + fan_out
-            p = alpha / paths.to_entries(strength)
-            kl = losses.off_target_kl(alpha, prior, paths.is_target, paths.segment_sum)
-            loss = losses.squared_risk(p, strength, paths.target, paths.segment_sum)
-            loss = loss + kl_weight / fan_out * kl
-            loss = loss + leaf_weight * losses.log_risk(alpha, strength, paths.target)
-            mean = (share * loss).sum() / share.sum()
-            mean.backward()
-            return mean.item(), c.grad.numpy()
+    def objective(values: FloatArray) -> tuple[float, FloatArray]:
+        c = torch.tensor(values, requires_grad=True)
+        log_odds = (c[0] + against + c[1] * strength).clamp(-_MOST_LOG_ODDS, _MOST_LOG_ODDS)
+        total = fan_out * log_odds.exp()
+        alpha = paths.to_entries(total) * q + prior
+        p = alpha / paths.to_entries(total + fan_out)
+        kl = losses.off_target_kl(alpha, prior, paths.is_target, paths.segment_sum)
+        loss = losses.squared_risk(p, total + fan_out, paths.target, paths.segment_sum)
+        loss = loss + kl_weight / fan_out * kl
+        loss = loss + leaf_weight * losses.log_risk(alpha, total + fan_out, paths.target)
+        mean = share @ loss
+        mean.backward()
+        assert c.grad is not None
+        return mean.item(), c.grad.numpy()
 
-        most = _MOST_LOG_ODDS
-        found = minimize(
-            objective, start, jac=True, method="L-BFGS-B", bounds=[(-most, most), *[(0, most)] * 2]
-        )
-        return np.asarray(found.x)
-
-    coefficients = np.tile(solve(share, np.array([1.0, 0.5, 0.1])), (taxonomy.n_levels, 1))
-    for level in np.unique(depth):
-        coefficients[level] = solve(share * (depth == level), coefficients[level])
-    coefficients[:, 2] /= float(scale)
-    coefficients[:, 0] -= coefficients[:, 2] * float(center)
-    return coefficients
+    bounds = [(-_MOST_LOG_ODDS, _MOST_LOG_ODDS), (0, _MOST_LOG_ODDS if has_logits else 0)]
+    start = np.array([1.0, 0.1 if has_logits else 0.0])
+    c0, c2 = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    return np.array([c0 - c2 / scale * center, c2 / scale])
 
 
-def _describe(logits: FloatArray, taxonomy: Taxonomy) -> tuple[FloatArray, FloatArray]:
-    """Return the probability of each decision at its node, and the terms 1, x1, x2 of each node."""
+def _describe(logits: FloatArray, taxonomy: Taxonomy) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return q of each decision, and of each node ``-log(1 - max q)`` and its strength."""
     below = TreeSegments(taxonomy).log_sum_below(torch.from_numpy(logits)).numpy()
     first, node = taxonomy.decision_offsets[:-1], taxonomy.decision_nodes
     highest = np.maximum.reduceat(below, first, axis=1)
-    total = highest + np.log(np.add.reduceat(np.exp(below - highest[:, node]), first, axis=1))
-    clearest = np.clip(
-        logit(np.exp(np.minimum(highest - total, 0))), -_MOST_LOG_ODDS, _MOST_LOG_ODDS
-    )
-    return np.exp(below - total[:, node]), np.stack([np.ones_like(total), clearest, total])
+    strength = highest + np.log(np.add.reduceat(np.exp(below - highest[:, node]), first, axis=1))
+    rest = -np.expm1(np.minimum(highest - strength, 0))
+    against = -np.log(np.maximum(rest, np.exp(-_MOST_LOG_ODDS)))
+    return np.exp(below - strength[:, node]), against, strength
 
 
 def _has_logits(fitted: Any, X: Any) -> bool:
@@ -476,6 +472,6 @@ def _is_softmax(classifier: Any) -> bool:
     return isinstance(getattr(getattr(classifier, "network_", None), "head", None), SoftmaxHead)
 
 
-def _are_coefficients(value: Any, n_levels: int) -> bool:
-    is_array = isinstance(value, np.ndarray) and value.shape == (n_levels, 3)
-    return is_array and bool(np.isfinite(value).all() and (value[:, 1:] >= 0).all())
+def _are_coefficients(value: Any) -> bool:
+    is_array = isinstance(value, np.ndarray) and value.shape == (2,)
+    return is_array and bool(np.isfinite(value).all() and value[1] >= 0)
