@@ -42,6 +42,8 @@ _MOST_LOG_ODDS = 20.0
 # How far the softmax of scores may be from predict_proba for the scores to count as logits.
 _SAME = 1e-3
 _N_PROBED = 100
+# Longest of Newton's steps after the solver has converged.
+_POLISH = 1e-3
 
 
 class OpinionClassifier(TreeWrapper):
@@ -420,11 +422,11 @@ def fit_vacuity(
     share = torch.from_numpy(weight[counted])[paths.sample]
     share = share / share.sum()
     # Logits may have any scale; with a variance of 1 the solver is quick.
-    center, scale = float(strength.mean()), float(strength.std(correction=0).clamp(min=1e-9))
+    center = float(share @ strength)
+    scale = max(float(share @ (strength - center) ** 2) ** 0.5, 1e-9)
     strength = (strength - center) / scale
 
-    def objective(values: FloatArray) -> tuple[float, FloatArray]:
-        c = torch.tensor(values, requires_grad=True)
+    def mean_loss(c: torch.Tensor) -> torch.Tensor:
         log_odds = (c[0] + against + c[1] * strength).clamp(-_MOST_LOG_ODDS, _MOST_LOG_ODDS)
         total = fan_out * log_odds.exp()
         alpha = paths.to_entries(total) * q + prior
@@ -432,15 +434,23 @@ def fit_vacuity(
         kl = losses.off_target_kl(alpha, prior, paths.is_target, paths.segment_sum)
         loss = losses.squared_risk(p, total + fan_out, paths.target, paths.segment_sum)
         loss = loss + kl_weight / fan_out * kl
-        loss = loss + leaf_weight * losses.log_risk(alpha, total + fan_out, paths.target)
-        mean = share @ loss
-        mean.backward()
-        assert c.grad is not None
-        return mean.item(), c.grad.numpy()
+        return share @ (loss + leaf_weight * losses.log_risk(alpha, total + fan_out, paths.target))
+
+    def objective(values: FloatArray) -> tuple[float, FloatArray]:
+        c = torch.tensor(values, requires_grad=True)
+        value = mean_loss(c)
+        (gradient,) = torch.autograd.grad(value, c)
+        return value.item(), gradient.numpy()
 
     bounds = [(-_MOST_LOG_ODDS, _MOST_LOG_ODDS), (0, _MOST_LOG_ODDS if has_logits else 0)]
     start = np.array([1.0, 0.1 if has_logits else 0.0])
-    c0, c2 = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    c = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    free = (np.array(bounds)[:, 0] < c) & (c < np.array(bounds)[:, 1])
+    for _ in range(2):  # Newton's steps, for the digits that a line search cannot see
+        hessian = torch.autograd.functional.hessian(mean_loss, torch.tensor(c)).numpy()
+        step = np.linalg.lstsq(hessian[np.ix_(free, free)], objective(c)[1][free])[0]
+        c[free] -= np.clip(step, -_POLISH, _POLISH)
+    c0, c2 = c
     return np.array([c0 - c2 / scale * center, c2 / scale])
 
 
