@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # Belief from which on the evidence reaches a class.
 _REACHED = 0.5
+_N_FOLDS = 5
 
 
 def opinions(
@@ -169,9 +170,9 @@ def _opinions(
     """Return the opinion on each row, by a fit on other rows."""
     import numpy as np
     from sklearn.frozen import FrozenEstimator
+    from sklearn.model_selection import KFold
 
     from ..estimators.opinion_classifier import OpinionClassifier, ScoreTable
-    from ..estimators.splits import held_out_splits
     from ..opinions.hyper_opinion import HyperOpinion
 
     X = data.X.to_numpy()
@@ -187,10 +188,8 @@ def _opinions(
     labelled = np.flatnonzero(data.is_labelled)
     evidence = np.empty((len(X), tree.n_decisions))
     rest = np.setdiff1d(np.arange(len(X)), labelled)
-    splits = [
-        (labelled[rows], labelled[part])
-        for rows, part in held_out_splits(None, X[labelled], data.labels[labelled], None)
-    ]
+    folds = KFold(min(_N_FOLDS, max(labelled.size, 2)), shuffle=True, random_state=0)
+    splits = [(labelled[rows], labelled[part]) for rows, part in folds.split(labelled)]
     for rows, part in [*splits, (labelled, rest)]:
         if part.size:
             clf = fit(X[rows], data.labels[rows])
