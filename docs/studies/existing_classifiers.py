@@ -19,8 +19,11 @@ HERE = Path(__file__).resolve().parent
 RECORDS = HERE / "records" / "existing_classifiers"
 TABLE = HERE / "existing_classifiers_table.md"
 CACHE = Path(tempfile.gettempdir()) / "skh2edl-features"
-NETWORK = "tf_efficientnet_lite0"
-DATASETS = ("cub_birds", "grocery_store")
+# Data -> the frozen network, and the file of its weights.
+DATASETS = {
+    "cub_birds": ("tf_efficientnet_lite0", "tf_efficientnet_lite0"),
+    "grocery_store": ("resnet50", "resnet50_imagenet_fp16"),
+}
 METHODS = ("Flat-CE", "LogisticRegression")
 SEEDS = (0, 1, 2)
 LEFT_OUT, HELD_OUT = 0.2, 0.2
@@ -32,8 +35,9 @@ def load(name, assets):
     from skh2edl.datasets import load_cub, load_grocery_store
 
     data = (load_cub if name == "cub_birds" else load_grocery_store)(assets / name)
-    weights = assets / "weights" / f"{NETWORK}.safetensors"
-    return data, frozen_features_of(data, NETWORK, weights=weights, cache=CACHE)
+    network, start = DATASETS[name]
+    weights = assets / "weights" / f"{start}.safetensors"
+    return data, frozen_features_of(data, network, weights=weights, cache=CACHE)
 
 
 def run(data, features, method, seed):
@@ -102,7 +106,7 @@ def table():
             runs = [json.loads(file.read_text()) for file in files]
             if not runs:
                 continue
-            cells = [f"{name}, {method} ({len(runs)} seeds)"]
+            cells = [f"{name}, {DATASETS[name][0]}, {method} ({len(runs)} seeds)"]
             for what in ("nll", "errors", "novelty"):
                 values = [
                     np.mean([one[f"{k} {what}"] for one in runs]) for k in ("confidence", "U")

@@ -245,9 +245,9 @@ class PredictionTable:
                 columns[f"{name}_plausibility"] = _rounded(bounds[1])
         if self.stop is not None:
             columns[f"{self.stop}_level"] = [self._level_of(node) for node in stopped.tolist()]
-        if opinion is not None:
+        vacuity = predictions.vacuity_on_path()
+        if opinion is not None and vacuity is not None:
             columns["nonspecificity"] = _rounded(opinion.nonspecificity)
-            vacuity = predictions.vacuity_on_path()
             for depth, stop in enumerate(self.stops):
                 columns[f"belief_stops_at_{stop}"] = _rounded(opinion.depth_profile[:, depth])
                 columns[f"vacuity_at_{stop}"] = _rounded(vacuity[:, depth])
