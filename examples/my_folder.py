@@ -19,14 +19,17 @@ import matplotlib.pyplot as plt
 import numpy as np
 from PIL import Image
 
-from skh2edl import H2EDLClassifier, Recipe, load_model
+from skh2edl import H2EDLClassifier, Hardware, Recipe, load_model
 from skh2edl.datasets import load_image_folder, make_glyphs
 from skh2edl.metrics import level_accuracy
 
 # A tiny network with random weights, for drawn characters of 32 x 32 pixels.
-TOY = {"backbone": "test_resnet", "weights": None, "image_size": 32, "n_workers": 0}
+TOY = {"backbone": "test_resnet", "weights": None, "image_size": 32}
 TOY |= {"learning_rate": 1e-2, "batch_size": 32}
-TOY |= {"recipe": Recipe(backbone_lr_scale=1.0, augmentation="none")}
+TOY |= {
+    "hardware": Hardware(n_workers=0),
+    "recipe": Recipe(backbone_lr_scale=1.0, augmentation="none"),
+}
 
 
 def draw(folder):

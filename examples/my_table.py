@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 from sklearn.model_selection import GroupKFold, KFold, cross_validate
 
-from skh2edl import H2EDLClassifier
+from skh2edl import H2EDLClassifier, Hardware
 from skh2edl.datasets import load_table, make_glyphs
 from skh2edl.scorers import make_level_scorer
 
@@ -56,8 +56,7 @@ clf = H2EDLClassifier(
     weights=None,
     image_size=32,
     finetune="head",
-    memory=str(made / "features"),
-    n_workers=0,
+    hardware=Hardware(memory=str(made / "features"), n_workers=0),
     random_state=0,
 )
 scoring = {rank: make_level_scorer("accuracy", rank, tree) for rank in RANKS}

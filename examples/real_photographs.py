@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from PIL import Image
 
-from skh2edl import H2EDLClassifier
+from skh2edl import H2EDLClassifier, Hardware
 from skh2edl.datasets import load_grocery_store, make_glyphs
 from skh2edl.displays import OpinionTreeDisplay, ReliabilityDisplay
 
@@ -39,7 +39,8 @@ print(data)
 
 # %%
 # The network reads each photograph once; only the head is fitted.
-clf = H2EDLClassifier(tree, finetune="head", n_workers=0, random_state=0, **network)
+here = Hardware(n_workers=0)
+clf = H2EDLClassifier(tree, finetune="head", hardware=here, random_state=0, **network)
 clf.fit(train.images, train.labels)
 opinion = clf.predict_hyper_opinion(test.images)
 for level in range(1, tree.n_levels + 1):

@@ -34,6 +34,7 @@ _EXPORTS = {
     "MinimumCostClassifier": "decisions",
     "NoveltyDetector": "decisions",
     "OpinionClassifier": "estimators.opinion_classifier",
+    "Prior": "heads.prior",
     "REDLClassifier": "estimators.evidential_baselines",
     "ReEDLClassifier": "estimators.evidential_baselines",
     "Recipe": "training.recipe",
@@ -86,6 +87,7 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .estimators.opinion_classifier import OpinionClassifier as OpinionClassifier
     from .estimators.opinion_classifier import ScoreTable as ScoreTable
     from .estimators.views import TreeView as TreeView
+    from .heads.prior import Prior as Prior
     from .opinions.hyper_opinion import HyperOpinion as HyperOpinion
     from .taxonomy.taxonomy import Taxonomy as Taxonomy
     from .training.adapters import ImageBackbone as ImageBackbone

@@ -76,7 +76,7 @@ def main():
     options = parser.parse_args()
     weights = options.assets / "weights" / f"{NETWORKS[options.network]}.safetensors"
     for dataset in options.datasets:
-        machine = {"n_workers": 0}
+        machine = {"hardware__n_workers": 0}
         runs = experiments(dataset, options.methods, options.recipe, options.network, options.seeds)
         run_experiments(
             [run for run in runs if run.epochs in options.epochs],

@@ -117,7 +117,7 @@ def classifier(candidate, name, taxonomy, assets):
         clf.set_params(**BASE | {**CANDIDATES, **PENALTIES}[candidate])
     if name in FROZEN:
         return clf.set_params(backbone=None)
-    clf.set_params(max_epochs=TRAINED[name], validation_fraction=None, n_workers=0)
+    clf.set_params(max_epochs=TRAINED[name], validation_fraction=None, hardware__n_workers=0)
     if name == "glyphs":
         return clf.set_params(
             backbone="test_resnet",

@@ -74,7 +74,8 @@ def fit_candidate(parameters, taxonomy, train, held, network, epochs, weights):
     from skh2edl import FlatCEClassifier, metrics
 
     clf = FlatCEClassifier(taxonomy, backbone=network, weights=weights, image_size=SIZE)
-    clf.set_params(max_epochs=epochs, batch_size=BATCH, n_workers=0, random_state=0, **parameters)
+    clf.set_params(max_epochs=epochs, batch_size=BATCH, random_state=0, **parameters)
+    clf.set_params(hardware__n_workers=0)
     clf.fit(train.source, train.labels, X_val=held.source, y_val=held.labels)
     proba = clf.predict_proba(held.source)
     nll = metrics.level_nll(held.labels, proba, taxonomy, "leaf")

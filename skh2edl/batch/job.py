@@ -34,11 +34,12 @@ from ..utils.folders import walk_images
 from ..utils.hashing import hash_values, hash_weights
 from ..utils.optional import import_optional
 
+# Of the folder; a release that changes its files counts it up.
 _FORMAT = 1
 _JOB = "job.json"
 # Where and how fast an estimator computes does not change its predictions.
 _NOT_IN_PREDICTIONS = {
-    "checkpoint_dir", "hardware", "history_", "memory", "n_workers", "on_bad_image", "verbose",
+    "hardware", "history_", "on_bad_image", "verbose",
 }  # fmt: skip
 
 

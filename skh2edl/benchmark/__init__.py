@@ -1,9 +1,7 @@
 """Experiments, one JSON record each on disk, and tables made from the records."""
 
-from .experiment import Experiment
-from .presets import load_dataset, preset_experiments
-from .protocols import finetuned_protocol, frozen_protocol
-from .records import read_records, remaining
+from .protocols import finetuned_protocol, frozen_protocol, load_dataset, preset_experiments
+from .records import Experiment, read_records, remaining
 from .running import ExperimentError, frozen_features_of, run_experiments
 from .table import Table
 from .tables import make_tables, write_tables

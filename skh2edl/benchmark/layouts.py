@@ -86,6 +86,7 @@ def fraction_title(fraction: float) -> str:
     return f"f = {fraction:g}"
 
 
+# Columns that several tables show.
 _BACC = Column("bAcc %", "balanced_accuracy", 1, "high")
 _ACC = Column("acc %", "accuracy", 1, "high")
 _ECE = Column("ECE %", "ece", 1, "low")

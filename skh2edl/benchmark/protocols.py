@@ -1,12 +1,23 @@
-"""Lists of experiments: the paper's protocol, and the same on frozen features."""
+"""Lists of experiments: the paper's protocol, the same on frozen features, and named presets."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from ..datasets import (
+    LabelledImages,
+    load_cub,
+    load_derm12345,
+    load_fgvc_aircraft,
+    load_grocery_store,
+    make_glyphs,
+)
 from ..estimators.h2edl import PAPER, VARIANTS
-from .experiment import Experiment
+from .records import Experiment
 
 Rows = dict[str, tuple[str, dict[str, Any]]]
 
@@ -47,10 +58,12 @@ COARSENED: Rows = {
     **{f"Flat-CE, {how}": ("FlatCEClassifier", {"partial_labels": how}) for how in TREATMENTS},
     **{name: row for name, row in METHODS.items() if name != "Flat-CE"},
 }
+# Rows of the preset "quick": the two references and the method.
 QUICK = ("Flat-CE", "Hier-CE", "H2EDL")
 
+# Those of the paper.
 FRACTIONS = (0.25, 0.5, 0.75)
-# `fit_grid` extends the grid if its edge is chosen.
+# Penalties of frozen heads: a decade on either side of the default, and two more below it.
 L2_GRID = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 SEEDS = (0, 1, 2)
 # Table -> the runs that it is made from, in the order in which they are run.
@@ -88,7 +101,6 @@ def frozen_protocol(
     seeds: Sequence[int] = SEEDS,
     l2_grid: Sequence[float] = L2_GRID,
     epochs: int = 100,
-    coarse_level: int = 1,
     methods: Collection[str] | None = None,
     tables: Collection[str] | None = None,
 ) -> list[Experiment]:
@@ -112,8 +124,6 @@ def frozen_protocol(
         Penalties to choose from.
     epochs : int, default=100
         Epochs of the budget table, which has them once and twice.
-    coarse_level : int, default=1
-        Level of the ancestors that replace labels.
     methods : collection of str, default=None
         Rows of the tables; None means all.
     tables : collection of str, default=None
@@ -133,24 +143,16 @@ def frozen_protocol(
     >>> runs[0].method, len(runs[0].grid)
     ('Flat-CE', 7)
     """
-    shared: dict[str, Any] = {"features": features, "weights": weights, "train_share": 0.9}
     grid = [{"l2": value} for value in l2_grid]
     rows = _chosen(METHODS, methods)
     untouched = {UNTOUCHED: METHODS["H2EDL"]} if "H2EDL" in rows else {}
+    plan = partial(_plan, dataset, seeds=seeds, features=features, weights=weights, train_share=0.9)
+    main = plan(rows, grid=grid)
     plans = {
-        "main": [
-            *_plan(dataset, rows, seeds, grid=grid, **shared),
-            *_plan(dataset, untouched, seeds, **shared),
-        ],
-        "constants": _plan(dataset, _chosen(CONSTANTS, methods), seeds, grid=grid, **shared),
-        "budget": [
-            *_plan(dataset, rows, seeds, epochs=epochs, **shared),
-            *_plan(dataset, rows, seeds, epochs=2 * epochs, budget=2, **shared),
-        ],
-        "coarsened": [
-            *_plan(dataset, rows, seeds, grid=grid, **shared),
-            *_coarsened(dataset, methods, seeds, coarse_level, grid=grid, **shared),
-        ],
+        "main": [*main, *plan(untouched)],
+        "constants": plan(_chosen(CONSTANTS, methods), grid=grid),
+        "budget": [*plan(rows, epochs=epochs), *plan(rows, epochs=2 * epochs, budget=2)],
+        "coarsened": [*main, *_coarsened(methods, partial(plan, grid=grid))],
     }
     return _in_order(plans, tables)
 
@@ -164,7 +166,6 @@ def finetuned_protocol(
     coarse_epochs: int | None = None,
     seeds: Sequence[int] = SEEDS,
     parameters: Mapping[str, Any] | None = None,
-    coarse_level: int = 1,
     methods: Collection[str] | None = None,
     tables: Collection[str] | None = None,
 ) -> list[Experiment]:
@@ -176,29 +177,17 @@ def finetuned_protocol(
 
     Parameters
     ----------
-    dataset : str
-        Name of the data.
     backbone : str, default="resnet50"
         The network.
-    weights : str, default="pretrained"
-        Its initial weights, as in :class:`Experiment`.
     epochs : int, default=100
         Epochs of training; the budget table adds twice as many.
     coarse_epochs : int, default=None
         Epochs of the runs with coarse labels and of those without that stand beside them; None
         means `epochs`.
-    seeds : sequence of int, default=(0, 1, 2)
-        Seeds.
     parameters : mapping, default=None
         Parameters of all classifiers, such as the learning rate.
-    coarse_level : int, default=1
-        Level of the ancestors that replace labels.
-    methods : collection of str, default=None
-        Rows of the tables; None means all.
-    tables : collection of str, default=None
-        Tables to run the experiments of: "main", "levels", "severity", "descent", "consistency",
-        "ablation", "uncertainty" and "calibration", which share their runs, "constants", "budget"
-        and "coarsened". None means all.
+    dataset, weights, seeds, methods, tables
+        As in :func:`frozen_protocol`.
 
     Returns
     -------
@@ -212,25 +201,18 @@ def finetuned_protocol(
     >>> sorted({run.epochs for run in runs})
     [100, 200]
     """
-    shared: dict[str, Any] = {
-        "common": {"backbone": backbone, **(parameters or {})},
-        "weights": weights,
-    }
-    rows = _chosen(METHODS, methods)
-    usual = {**shared, "epochs": epochs}
-    coarse = usual
+    common = {"backbone": backbone, **(parameters or {})}
+    plan = partial(_plan, dataset, seeds=seeds, common=common, weights=weights)
+    usual = coarse = partial(plan, epochs=epochs)
     # Shorter runs are a part of the usual budget, so that the other tables leave them out.
     if coarse_epochs is not None and coarse_epochs != epochs:
-        coarse = {**shared, "epochs": coarse_epochs, "budget": coarse_epochs / epochs}
-    main = _plan(dataset, rows, seeds, **usual)
+        coarse = partial(plan, epochs=coarse_epochs, budget=coarse_epochs / epochs)
+    rows = _chosen(METHODS, methods)
     plans = {
-        "main": main,
-        "constants": _plan(dataset, _chosen(CONSTANTS, methods), seeds, **usual),
-        "budget": [*main, *_plan(dataset, rows, seeds, **shared, epochs=2 * epochs, budget=2)],
-        "coarsened": [
-            *_plan(dataset, rows, seeds, **coarse),
-            *_coarsened(dataset, methods, seeds, coarse_level, **coarse),
-        ],
+        "main": usual(rows),
+        "constants": usual(_chosen(CONSTANTS, methods)),
+        "budget": [*usual(rows), *plan(rows, epochs=2 * epochs, budget=2)],
+        "coarsened": [*coarse(rows), *_coarsened(methods, coarse)],
     }
     return _in_order(plans, tables)
 
@@ -257,8 +239,8 @@ def _in_order(
 def _plan(
     dataset: str,
     rows: Rows,
-    seeds: Sequence[int],
     *,
+    seeds: Sequence[int],
     common: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> list[Experiment]:
@@ -271,18 +253,169 @@ def _plan(
 
 
 def _coarsened(
-    dataset: str,
-    methods: Collection[str] | None,
-    seeds: Sequence[int],
-    level: int,
-    **fields: Any,
+    methods: Collection[str] | None, plan: Callable[..., list[Experiment]]
 ) -> list[Experiment]:
     """Return the runs with coarse labels, the largest fraction first."""
     rows = _chosen(COARSENED, methods)
-    return [
-        run
-        for fraction in reversed(FRACTIONS)
-        for run in _plan(
-            dataset, rows, seeds, coarse_fraction=fraction, coarse_level=level, **fields
-        )
-    ]
+    return [run for fraction in reversed(FRACTIONS) for run in plan(rows, coarse_fraction=fraction)]
+
+
+# Presets ------------------------------------------------------------------------------------------
+
+LOADERS: dict[str, Callable[..., LabelledImages]] = {
+    "grocery_store": load_grocery_store,
+    "fgvc_aircraft": load_fgvc_aircraft,
+    "derm12345": load_derm12345,
+    "cub_birds": load_cub,
+}
+DATASETS = (*LOADERS, "glyphs")
+PRESETS = ("paper", "study", "quick")
+# Epochs of the paper's runs with coarse labels.
+_COARSE_EPOCHS = 40
+
+# Fits one core and a few seconds: two scripts with many shapes in common, and a small network at
+# the images' own size. The learning rate is the best of Flat-CE on validation images.
+_SMALL_GLYPHS: dict[str, Any] = {
+    "n_samples": 2500,
+    "scripts": ("Latin", "Greek"),
+    "image_size": 24,
+}
+_GLYPHS = {"paper": {"n_samples": 20_000}, "study": _SMALL_GLYPHS, "quick": _SMALL_GLYPHS}
+_GLYPH_NETWORK = "test_resnet"
+_GLYPH_EPOCHS = 10  # seconds on one core
+_GLYPH_RECIPE: dict[str, Any] = {
+    "image_size": 24,
+    "learning_rate": 0.01,
+    "recipe__augmentation": "none",
+    "recipe__backbone_lr_scale": 1.0,
+    "recipe__warmup_epochs": 1.0,
+}
+
+
+def load_dataset(
+    dataset: str, root: str | os.PathLike[str] | None = None, preset: str = "paper"
+) -> LabelledImages:
+    """Load a data set by its name.
+
+    Parameters
+    ----------
+    dataset : {"grocery_store", "fgvc_aircraft", "derm12345", "cub_birds", "glyphs"}
+        The name.
+    root : path, default=None
+        Folder of the data; the glyphs need none.
+    preset : {"paper", "study", "quick"}, default="paper"
+        Which glyphs to draw: 197 characters of four scripts, or 101 of two.
+
+    Returns
+    -------
+    data : LabelledImages
+
+    Examples
+    --------
+    >>> from skh2edl.benchmark import load_dataset
+    >>> load_dataset("glyphs", preset="quick")
+    LabelledImages('glyphs': 2500 images (1750 train, 250 val, 500 test), 101 leaves)
+    """
+    _check(dataset, preset)
+    if dataset == "glyphs":
+        return make_glyphs(**_GLYPHS[preset], random_state=0)
+    if root is None:
+        raise ValueError(f"{dataset} is read from a folder: name it as root.")
+    return LOADERS[dataset](root)
+
+
+def preset_experiments(
+    dataset: str,
+    preset: str,
+    *,
+    backbone: str | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    tables: Collection[str] | None = None,
+    frozen: bool | None = None,
+    epochs: int | None = None,
+    seeds: Sequence[int] | None = None,
+    methods: Collection[str] | None = None,
+    image_size: int | None = None,
+) -> list[Experiment]:
+    """List the experiments of a preset.
+
+    Parameters
+    ----------
+    dataset : {"grocery_store", "fgvc_aircraft", "derm12345", "cub_birds", "glyphs"}
+        The data.
+    preset : {"paper", "study", "quick"}
+        "paper" is the paper's protocol: ResNet-50 fine-tuned for 100 epochs with the recipe
+        "paper", 40 with coarse labels. "study" has all methods and tables with heads on frozen
+        features, or with a small network trained from scratch on the glyphs. "quick" is one seed
+        of three methods.
+    backbone : str, default=None
+        Network; None means ResNet-50, EfficientNet-lite0 for "quick", or a small one for glyphs.
+    weights : path or "none", default=None
+        File of its weights, or "none" for random weights; None means timm's own, or random
+        weights for the glyphs.
+    tables : collection of str, default=None
+        Tables to run the experiments of, as in :func:`finetuned_protocol`; None means all, or
+        those of the main runs for "quick".
+    frozen : bool, default=None
+        Whether to fit heads on frozen features of the network, or to train the whole network;
+        None means what the preset says.
+    epochs : int, default=None
+        Epochs of training, at most 40 of them with coarse labels for "paper"; None means the
+        preset's. Heads on frozen features are trained in epochs for the budget table alone.
+    seeds : sequence of int, default=None
+        Seeds; None means the preset's.
+    methods : collection of str, default=None
+        Rows of the tables; None means the preset's.
+    image_size : int, default=None
+        Side of the images in pixels; None means the network's own. Not for frozen features.
+
+    Returns
+    -------
+    experiments : list of Experiment
+
+    Examples
+    --------
+    >>> from skh2edl.benchmark import preset_experiments
+    >>> [run.method for run in preset_experiments("glyphs", "quick")]
+    ['Flat-CE', 'Hier-CE', 'H2EDL']
+    >>> sorted({run.epochs for run in preset_experiments("fgvc_aircraft", "paper")})
+    [40, 100, 200]
+    >>> preset_experiments("glyphs", "quick", frozen=True)[0].features
+    'tf_efficientnet_lite0'
+    """
+    _check(dataset, preset)
+    random = str(weights) == "none" or (weights is None and dataset == "glyphs" and not frozen)
+    start = None if random else "pretrained" if weights is None else Path(weights).stem
+    options: dict[str, Any] = {"weights": start, "tables": tables}
+    if preset == "quick":
+        options |= {"methods": QUICK, "seeds": (0,), "tables": tables or ("main",)}
+    given = {"epochs": epochs, "seeds": seeds, "methods": methods}
+    options |= {name: value for name, value in given.items() if value is not None}
+    if frozen is None:
+        frozen = preset != "paper" and dataset != "glyphs"
+    if frozen:
+        if image_size is not None:
+            raise ValueError(
+                f"image_size={image_size} is for networks that are trained; frozen features are "
+                "those of the network's own size."
+            )
+        if preset == "quick":
+            options["l2_grid"] = (0.01, 0.001)
+        usual = "tf_efficientnet_lite0" if preset == "quick" else "resnet50"
+        return frozen_protocol(dataset, backbone or usual, **options)
+    recipe: dict[str, Any] = {} if image_size is None else {"image_size": image_size}
+    if dataset == "glyphs" and preset != "paper":
+        options.setdefault("epochs", _GLYPH_EPOCHS)
+        recipe = {**_GLYPH_RECIPE, **recipe}
+        return finetuned_protocol(dataset, backbone or _GLYPH_NETWORK, parameters=recipe, **options)
+    if preset == "paper":
+        recipe["recipe"] = "paper"
+        options["coarse_epochs"] = min(_COARSE_EPOCHS, options.get("epochs", _COARSE_EPOCHS))
+    return finetuned_protocol(dataset, backbone or "resnet50", parameters=recipe, **options)
+
+
+def _check(dataset: str, preset: str) -> None:
+    if dataset not in DATASETS:
+        raise ValueError(f"dataset must be one of {DATASETS}, got {dataset!r}.")
+    if preset not in PRESETS:
+        raise ValueError(f"preset must be one of {PRESETS}, got {preset!r}.")

@@ -10,9 +10,9 @@ import shutil
 import time
 import traceback
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +28,13 @@ from ..estimators.features import ImageFeatureExtractor
 from ..estimators.methods import MODEL_CLASSES
 from ..training.selection import split_validation
 from ..utils.files import write_atomically
-from .choice import SCORES, Candidate, best, fit_candidate, fit_grid
 from .corruptions import uncertainty_under_corruption
-from .experiment import Experiment
-from .records import PeakMemory, record_path, versions, write_record
+from .records import Experiment, PeakMemory, record_path, versions, write_record
 
 # Test images that are blurred and hidden, evenly spaced: each needs thirteen predictions.
 _MAX_CORRUPTED = 200
+# Candidates are chosen twice: without calibration, and after it.
+SCORES = ("nll", "nll_calibrated")
 # Inputs and labels by the name of the split.
 Parts = Mapping[str, tuple[Any, Any]]
 
@@ -298,7 +298,7 @@ def run_experiment(
     def fit(values: Mapping[str, Any], number: int) -> Candidate:
         clf = _classifier(experiment, data.taxonomy, values, machine or {})
         if experiment.epochs is not None and checkpoints is not None:
-            clf.set_params(checkpoint_dir=checkpoints / str(number))
+            clf.set_params(hardware__checkpoint_dir=checkpoints / str(number))
         return fit_candidate(clf, parts, values)
 
     with warnings.catch_warnings(record=True) as caught:
@@ -319,7 +319,7 @@ def run_experiment(
         "calibration": calibrated.summary["calibration"],
         "candidates": [candidate.summary for candidate in candidates],
         **reports,
-        "history": _history(plain.fitted),
+        "history": dict(plain.fitted.history_),
         "best_epoch": getattr(plain.fitted, "best_epoch_", None),
         "n_images": {part: len(y) for part, (_, y) in parts.items()},
         "warnings": sorted({f"{w.category.__name__}: {w.message}" for w in caught}),
@@ -331,6 +331,9 @@ def run_experiment(
         "peak_memory_mib": memory.mebibytes(),
         "versions": versions(),
     }
+
+
+# Steps of one experiment -------------------------------------------------------------------------
 
 
 def _split(experiment: Experiment, data: LabelledImages, features: Any) -> Parts:
@@ -392,11 +395,8 @@ def _reports(plain: Any, calibrated: Any, parts: Parts) -> tuple[dict[str, Any],
     return reports, seconds
 
 
-def _report(clf: Any, X: Any, y: Any) -> dict[str, dict[str, float]]:
-    report: Any = metrics.hierarchical_report(
-        y, clf.predict_proba(X), clf.taxonomy_, output_dict=True
-    )
-    return {row: {name: float(report[row][name]) for name in report[row]} for row in report}
+def _report(clf: Any, X: Any, y: Any) -> Any:
+    return metrics.hierarchical_report(y, clf.predict_proba(X), clf.taxonomy_, output_dict=True)
 
 
 def _uncertainty(clf: Any, X: Any, y: Any) -> dict[str, Any]:
@@ -432,9 +432,83 @@ def _corruption(clf: Any, source: Any) -> dict[str, Any]:
     return uncertainty_under_corruption(uncertainty, pictures)
 
 
-def _history(clf: Any) -> dict[str, list[Any]]:
-    """Return the history of the fit, rounded to six digits."""
-    return {
-        name: [float(f"{value:.6g}") if isinstance(value, float) else value for value in values]
-        for name, values in clf.history_.items()
+# Candidates of one experiment ---------------------------------------------------------------------
+
+
+class Candidate(NamedTuple):
+    """A fitted model, the calibrated model, and their scores on the validation images."""
+
+    fitted: Any
+    calibrated: Any
+    summary: dict[str, Any]
+
+
+def best(candidates: Sequence[Candidate], score: str) -> Candidate:
+    """Return the candidate with the lowest score."""
+    return min(candidates, key=lambda candidate: candidate.summary[score])
+
+
+def fit_grid(
+    grid: Sequence[Mapping[str, Any]], fit: Callable[[Mapping[str, Any], int], Candidate]
+) -> list[Candidate]:
+    """Fit every candidate, and drop the models that no score chooses.
+
+    Parameters
+    ----------
+    grid : sequence of mappings
+        Parameters of the candidates; an empty grid means one candidate without any.
+    fit : callable
+        Called with the parameters and the number of the candidate.
+
+    Returns
+    -------
+    candidates : list of Candidate
+        In the order of the grid.
+    """
+    candidates: list[Candidate] = []
+    for number, values in enumerate(grid or [{}]):
+        candidates.append(fit(values, number))
+        kept = [id(best(candidates, score)) for score in SCORES]
+        candidates = [
+            each if id(each) in kept else each._replace(fitted=None, calibrated=None)
+            for each in candidates
+        ]
+    return candidates
+
+
+def fit_candidate(
+    clf: Any, parts: Mapping[str, tuple[Any, Any]], values: Mapping[str, Any]
+) -> Candidate:
+    """Fit and calibrate a classifier, and score both on the validation images.
+
+    Parameters
+    ----------
+    clf : TreeClassifier
+        The classifier.
+    parts : mapping
+        Inputs and labels by the name of their split, "train" and "val".
+    values : mapping
+        Parameters that distinguish the candidate, for the record.
+    """
+    X_val, y_val = parts["val"]
+    started = time.perf_counter()
+    clf.fit(*parts["train"], X_val=X_val, y_val=y_val)
+    seconds = time.perf_counter() - started
+    calibrated = CalibratedTreeClassifier(FrozenEstimator(clf)).fit(X_val, y_val)
+    tree, proba = clf.taxonomy_, clf.predict_proba(X_val)
+    factor = "evidence_scale" if calibrated.method_ == "evidence" else "temperature"
+    summary = {
+        "parameters": dict(values),
+        "accuracy": metrics.level_accuracy(y_val, proba, tree),
+        "balanced_accuracy": metrics.level_balanced_accuracy(y_val, proba, tree),
+        "ece": metrics.level_ece(y_val, proba, tree),
+        "nll": metrics.level_nll(y_val, proba, tree),
+        "nll_calibrated": metrics.level_nll(y_val, calibrated.predict_proba(X_val), tree),
+        "calibration": {
+            "method": calibrated.method_,
+            factor: float(getattr(calibrated, f"{factor}_")),
+        },
+        "n_iter": int(clf.n_iter_),
+        "seconds": round(seconds, 3),
     }
+    return Candidate(clf, calibrated, summary)

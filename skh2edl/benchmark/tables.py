@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .experiment import Experiment
 from .layouts import (
     FORMS,
     LAYOUTS,
@@ -24,7 +23,7 @@ from .layouts import (
     fraction_title,
 )
 from .protocols import UNTOUCHED, base_of
-from .records import read_records
+from .records import Experiment, read_records
 from .table import MARKS, SIGNIFICANCE, Column, Row, Table
 
 Record = Mapping[str, Any]
@@ -33,7 +32,9 @@ Figures = dict[str, dict[int, float]]
 # Method -> its records.
 Groups = dict[str, list[Record]]
 
+# Methods whose probabilities are products over the decisions of the tree.
 _OVER_THE_TREE = ("HierCEClassifier", "H2EDLClassifier")
+# Block of a record -> the calibration that it was made with.
 _BLOCKS = {"test": "none", "test_calibrated": "evidence", "test_temperature": "temperature"}
 
 

@@ -177,7 +177,7 @@ def train(method: str, insects: LabelledImages, epochs: int, verbose: int = 0) -
         learning_rate=5e-3,  # higher than for pretrained weights
         recipe=skh2edl.Recipe(augmentation="none", warmup_epochs=min(1.0, epochs / 4)),
         validation_fraction=None,
-        n_workers=0,
+        hardware=skh2edl.Hardware(n_workers=0),
         random_state=0,
         verbose=verbose,
     )

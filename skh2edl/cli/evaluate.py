@@ -113,7 +113,10 @@ def evaluate(
     if estimator.backbone is not None:
         shows = int(remarks.is_terminal and not quiet)
         estimator.set_params(
-            on_bad_image="skip", batch_size=batch_size, n_workers=workers, verbose=shows
+            on_bad_image="skip",
+            batch_size=batch_size,
+            hardware__n_workers=workers,
+            verbose=shows,
         )
     choice = _choose_part(everything, part, card, estimator, remarks)
     chosen = choice.data

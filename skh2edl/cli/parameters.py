@@ -56,15 +56,30 @@ def parameters_of(estimator: Any) -> dict[str, Any]:
     estimator : class
         The estimator.
     """
+    own = inspect.signature(estimator).parameters
+    found = {name: own[name].default for name in own if name not in _NOT_FOR_USERS}
+    # The parameters of a recipe, hardware or prior are flags like the others.
+    for group, (kind, names) in _groups(estimator).items():
+        of_group = inspect.signature(kind).parameters
+        del found[group]
+        found |= {flag: of_group[name].default for flag, name in names.items()}
+    return found
+
+
+def _groups(estimator: Any) -> dict[str, tuple[Any, dict[str, str]]]:
+    """Return, for each group of an estimator's parameters, its class and its names by flag."""
     from ..training.recipe import GROUPS
 
-    # The parameters of a recipe and of the hardware are flags like the others.
-    signatures = [inspect.signature(kind).parameters for kind in (estimator, *GROUPS.values())]
     return {
-        name: parameter.default
-        for signature in signatures
-        for name, parameter in signature.items()
-        if name not in _NOT_FOR_USERS and name not in GROUPS
+        group: (
+            kind,
+            {
+                f"prior_{name}" if group == "prior" else name: name
+                for name in inspect.signature(kind).parameters
+            },
+        )
+        for group, kind in GROUPS.items()
+        if group in inspect.signature(estimator).parameters
     }
 
 
@@ -201,13 +216,11 @@ def make_estimator(kind: Any, values: dict[str, Any]) -> Any:
     values : dict
         Parameters.
     """
-    from ..training.recipe import GROUPS
-
     own = dict(values)
-    for group, of_group in GROUPS.items():
-        names = inspect.signature(of_group).parameters.keys() & own.keys()
-        if names:
-            own[group] = of_group(**{name: own.pop(name) for name in names})
+    for group, (of_group, names) in _groups(kind).items():
+        given = {name: own.pop(flag) for flag, name in names.items() if flag in own}
+        if given:
+            own[group] = of_group(**given)
     estimator = kind(**own)
     try:
         estimator._validate_params()
@@ -218,8 +231,11 @@ def make_estimator(kind: Any, values: dict[str, Any]) -> Any:
 
 def _as_flag(message: str, values: dict[str, Any]) -> str:
     """Begin scikit-learn's sentence about a parameter with the flag that set it."""
-    found = re.match(r"The '(\w+)' parameter of \w+ (must be .*)", message, flags=re.DOTALL)
-    return message if found is None or found[1] not in values else f"{_flag(found[1])} {found[2]}"
+    found = re.match(r"The '(\w+)' parameter of (\w+) (must be .*)", message, flags=re.DOTALL)
+    if found is None:
+        return message
+    name = f"prior_{found[1]}" if found[2] == "Prior" else found[1]
+    return f"{_flag(name)} {found[3]}" if name in values else message
 
 
 def _flag(name: str) -> str:
@@ -266,11 +282,11 @@ def describe(kind: Any) -> list[tuple[str, str, str]]:
         The estimator.
     """
     from ..estimators.h2edl import H2EDLClassifier
-    from ..training.recipe import GROUPS
 
     meanings: dict[str, str] = {}
-    for documented in (*GROUPS.values(), H2EDLClassifier, kind):
+    for documented, names in (*_groups(kind).values(), (H2EDLClassifier, {}), (kind, {})):
         found = _meanings(inspect.getdoc(documented) or "")
+        found |= {flag: found[name] for flag, name in names.items()}
         # "As in :class:`H2EDLClassifier`" tells a user of the command nothing.
         meanings |= {name: text for name, text in found.items() if ":class:" not in text}
     return [

@@ -83,7 +83,9 @@ def predict(
     estimator, card = load_classifier(model)
     data = read_unlabelled(inputs, image_column=image_column, features=_features(estimator))
     if estimator.backbone is not None:
-        estimator.set_params(on_bad_image="skip", n_workers=workers, batch_size=batch_size)
+        estimator.set_params(
+            on_bad_image="skip", hardware__n_workers=workers, batch_size=batch_size
+        )
     threshold = _threshold(card, target_accuracy, remarks)
     classified = _Classified(estimator, data, threshold, all_vacuities)
     spool = Spool(out, classified.table.columns, _identity(model, data, threshold))

@@ -115,7 +115,7 @@ def publish(
         limit = hedge_threshold(card, target_accuracy)
     data = read_unlabelled(inputs, image_column=image_column, features=_features(estimator))
     if estimator.backbone is not None:
-        estimator.set_params(on_bad_image="skip", n_workers=workers)
+        estimator.set_params(on_bad_image="skip", hardware__n_workers=workers)
     with common.progress(remarks, "images", len(data)) as advance:
         found = read_predictions(estimator, data.X, on_rows=advance)
     readable = found.readable

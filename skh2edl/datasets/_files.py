@@ -11,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ..taxonomy.tables import read_text
+
+# The way out where a file does not hold what it should.
 AGAIN = "The file may be half-downloaded: fetch it again."
 
 
@@ -53,10 +56,7 @@ def _read_text(path: Path, name: str) -> str:
             f"{name}: expected a file at {path}. The dataset is incomplete: unpack or fetch it "
             "again."
         )
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not a text file in UTF-8 ({error}). {AGAIN}") from None
+    return read_text(path)
 
 
 def read_lines(path: Path, name: str) -> Iterator[tuple[int, str]]:

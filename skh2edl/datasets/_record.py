@@ -15,6 +15,7 @@ from PIL import Image, ImageOps
 from ..taxonomy import Taxonomy
 from ..utils.files import write_atomically
 from ..utils.hashing import unit_hash
+from ._files import check_images
 
 if TYPE_CHECKING:
     from ..images import ImageSource
@@ -261,6 +262,20 @@ class LabelledImages:
                 write_atomically(copy, partial(image.save, format=kind, quality=95))
             copies.append(str(copy))
         return replace(self, images=np.array(copies), crop=(0, 0, 0, 0))
+
+
+def record_of_files(
+    name: str,
+    files: Sequence[str | Path],
+    paths: Sequence[Sequence[str]],
+    taxonomy: Taxonomy,
+    check: str,
+    **fields: Any,
+) -> LabelledImages:
+    """Check image files and return their record; their labels are paths in the taxonomy."""
+    images = check_images(files, check, name)
+    labels = taxonomy.labels_from_paths(paths)
+    return LabelledImages(name=name, images=images, labels=labels, taxonomy=taxonomy, **fields)
 
 
 def coarsen_labels(

@@ -8,21 +8,13 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from ..taxonomy import Taxonomy
-from ._files import (
-    bad_line,
-    check_fraction,
-    check_images,
-    find_root,
-    read_numbered,
-    read_table,
-)
-from ._record import LabelledImages
+from ._files import bad_line, check_fraction, find_root, read_numbered, read_table
+from ._record import LabelledImages, record_of_files
 
 _NAME = "cub_birds"
 _FOLDER = "CUB_200_2011"
 _LEVELS = ("order", "family", "species")
 _TABLE = "index.csv"
-_LICENCE = "non-commercial research and education only"
 
 
 def load_cub(
@@ -74,31 +66,30 @@ def load_cub(
     # One order, so that both forms of the data hold out the same images.
     rows = sorted(rows)
     ids, places, split, paths = zip(*rows, strict=True)
-    taxonomy = Taxonomy.from_paths(paths, level_names=_LEVELS)
-    labels = taxonomy.labels_from_paths(paths)
-    return LabelledImages(
-        name=_NAME,
-        images=check_images([folder / place for place in places], check, _NAME),
-        labels=labels,
-        taxonomy=taxonomy,
-        split=_hold_out(np.array(split), labels, val_fraction),
-        ids=np.array(ids),
-        licence=_LICENCE,
+    species = np.array([path[-1] for path in paths])
+    return record_of_files(
+        _NAME,
+        [folder / place for place in places],
+        paths,
+        Taxonomy.from_paths(paths, level_names=_LEVELS),
+        check,
+        split=_hold_out(np.array(split), species, val_fraction),
+        ids=ids,
+        licence="non-commercial research and education only",
     )
 
 
 # Id, path of the file below its folder, split, path in the taxonomy.
-Row = tuple[str, str, str, tuple[str, str, str]]
+Row = tuple[str, str, str, tuple[str, ...]]
 
 
 def _read_index(file: Path) -> list[Row]:
     rows = []
     for line, row in enumerate(read_table(file, ("path", "split", *_LEVELS), _NAME), start=2):
-        values = {name: value.strip() for name, value in row.items()}
-        if not all(values[name] for name in ("path", *_LEVELS)):
+        path, split, *names = (row[name].strip() for name in ("path", "split", *_LEVELS))
+        if not (path and all(names)):
             bad_line(file, line, f"a value in path, {', '.join(_LEVELS)}", row)
-        names = (values["order"], values["family"], values["species"])
-        rows.append((values["path"], values["path"], values["split"], names))
+        rows.append((path, path, split, tuple(names)))
     return rows
 
 
@@ -109,7 +100,7 @@ def _read_official(folder: Path) -> list[Row]:
         read_numbered(folder / f"{name}.txt", _NAME)
         for name in ("images", "classes", "image_class_labels", "train_test_split")
     )
-    rows = []
+    rows: list[Row] = []
     for number, image in images.items():
         name = classes.get(class_of.get(number, ""), "")
         species = name.partition(".")[2].replace("_", " ")
@@ -124,16 +115,16 @@ def _read_official(folder: Path) -> list[Row]:
     return rows
 
 
-def _hold_out(split: np.ndarray, labels: np.ndarray, fraction: float) -> np.ndarray:
+def _hold_out(split: np.ndarray, species: np.ndarray, fraction: float) -> np.ndarray:
     """Move a stratified fraction of the training images to "val"."""
     if fraction == 0 or (split == "val").any():
         return split
     train = np.flatnonzero(split == "train")
-    counts = np.unique(labels[train], return_counts=True)[1]
+    counts = np.unique(species[train], return_counts=True)[1]
     # A few images of each species cannot be divided evenly.
     even = counts.min() > 1 and fraction * len(train) >= len(counts)
     _, held = train_test_split(
-        train, test_size=fraction, random_state=0, stratify=labels[train] if even else None
+        train, test_size=fraction, random_state=0, stratify=species[train] if even else None
     )
     split = split.astype("<U5")
     split[held] = "val"

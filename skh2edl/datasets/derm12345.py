@@ -8,20 +8,14 @@ from numpy.typing import NDArray
 
 from ..taxonomy import Taxonomy
 from ..utils.hashing import unit_hash
-from ._files import (
-    bad_line,
-    check_fraction,
-    check_images,
-    check_one_parent,
-    find_root,
-    read_table,
-)
-from ._record import LabelledImages
+from ._files import bad_line, check_fraction, check_one_parent, find_root, read_table
+from ._record import LabelledImages, record_of_files
 
 _NAME = "derm12345"
 _LEVELS = ("super_class", "main_class_1", "main_class_2", "label")
 _CLASS_COLUMNS = ("super_class", "malignancy", "main_class_1", "main_class_2", "label")
 _COLUMNS = ("image_id", "patient_id", *_CLASS_COLUMNS)
+# Where the images of each part are, by the archives that hold them.
 _FOLDERS = {
     "train": ("derm12345_train_part_1", "derm12345_train_part_2"),
     "test": ("derm12345_test",),
@@ -88,18 +82,18 @@ def load_derm12345(
     ids, patients, split, paths, malignancy, files = zip(*rows, strict=True)
     check_one_parent(((path[-1], path[:-1]) for path in paths), f"{folder}: the label")
 
-    taxonomy = Taxonomy.from_paths(paths, level_names=_LEVELS)
     groups = np.array(patients)
-    return LabelledImages(
-        name=_NAME,
-        images=check_images(files, check, _NAME),
-        labels=taxonomy.labels_from_paths(paths),
-        taxonomy=taxonomy,
+    return record_of_files(
+        _NAME,
+        files,
+        paths,
+        Taxonomy.from_paths(paths, level_names=_LEVELS),
+        check,
         split=_hold_out_patients(np.array(split, dtype="<U5"), groups, val_fraction),
-        ids=np.array(ids),
+        ids=ids,
         groups=groups,
         licence="; ".join(sorted(licences - {""})) or "see the dataset's page",
-        info={"malignancy": np.array(malignancy)},
+        info={"malignancy": malignancy},
     )
 
 

@@ -9,11 +9,9 @@ from contextlib import closing
 from pathlib import Path
 from urllib.request import urlopen
 
-import numpy as np
-
 from ..taxonomy import Taxonomy
-from ._files import check_images, check_one_parent, find_root, read_numbered
-from ._record import SPLITS, LabelledImages
+from ._files import check_one_parent, find_root, read_numbered
+from ._record import SPLITS, LabelledImages, record_of_files
 
 URL = "https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz"
 
@@ -82,15 +80,14 @@ def load_fgvc_aircraft(
         pairs = ((path[depth], path[depth - 1]) for path in paths)
         check_one_parent(pairs, f"{folder}: the {_LEVELS[depth]}")
 
-    taxonomy = Taxonomy.from_paths(paths, level_names=_LEVELS)
-    files = [folder / "images" / f"{image}.jpg" for image in ids]
-    return LabelledImages(
-        name=_NAME,
-        images=check_images(files, check, _NAME),
-        labels=taxonomy.labels_from_paths(paths),
-        taxonomy=taxonomy,
-        split=np.array(split),
-        ids=np.array(ids),
+    return record_of_files(
+        _NAME,
+        [folder / "images" / f"{image}.jpg" for image in ids],
+        paths,
+        Taxonomy.from_paths(paths, level_names=_LEVELS),
+        check,
+        split=split,
+        ids=ids,
         licence="non-commercial research only; the photographers of airliners.net hold the rights",
         crop=(0, 0, 0, _BANNER),
     )

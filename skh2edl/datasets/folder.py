@@ -3,13 +3,11 @@
 import os
 from pathlib import Path
 
-import numpy as np
-
 from ..taxonomy import Taxonomy
 from ..utils.folders import walk_images
-from ._files import check_images
-from ._record import LabelledImages
+from ._record import LabelledImages, record_of_files
 
+# Names of top folders that are splits and no classes.
 _SPLIT_FOLDERS = {
     "train": "train",
     "training": "train",
@@ -89,13 +87,13 @@ def load_image_folder(
             f"classes: move each to its own, such as {folder / 'class' / files[0].name}, or list "
             "files and labels in a table."
         )
-    taxonomy = Taxonomy.from_paths((node for node in nodes if node), level_names=level_names)
     folder_of = [number for number, (_, images) in enumerate(found) for _ in images]
-    return LabelledImages(
-        name=folder.resolve().name,
-        images=check_images(files, check, f"folder {folder.name}"),
-        labels=taxonomy.labels_from_paths([nodes[number] for number in folder_of]),
-        taxonomy=taxonomy,
-        split=np.array(parts)[folder_of],
-        ids=np.array([file.relative_to(folder).as_posix() for file in files]),
+    return record_of_files(
+        folder.resolve().name,
+        files,
+        [nodes[number] for number in folder_of],
+        Taxonomy.from_paths((node for node in nodes if node), level_names=level_names),
+        check,
+        split=[parts[number] for number in folder_of],
+        ids=[file.relative_to(folder).as_posix() for file in files],
     )

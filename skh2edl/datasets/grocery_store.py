@@ -4,11 +4,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-import numpy as np
-
 from ..taxonomy import Taxonomy
-from ._files import bad_line, check_images, check_one_parent, find_root, read_lines, read_table
-from ._record import SPLITS, LabelledImages
+from ._files import bad_line, check_one_parent, find_root, read_lines, read_table
+from ._record import SPLITS, LabelledImages, record_of_files
 
 _NAME = "grocery_store"
 _COLUMNS = ("Class Name (str)", "Class ID (int)", "Coarse Class Name (str)")
@@ -50,14 +48,14 @@ def load_grocery_store(root: str | os.PathLike[str], *, check: str = "exists") -
     classes = _read_classes(folder / "classes.csv")
     rows = [(*row, part) for part in SPLITS for row in _read_list(folder / f"{part}.txt", classes)]
     ids, paths, split = zip(*rows, strict=True)
-    taxonomy = _make_taxonomy(classes, paths)
-    return LabelledImages(
-        name=_NAME,
-        images=check_images([folder / image for image in ids], check, _NAME),
-        labels=taxonomy.labels_from_paths(paths),
-        taxonomy=taxonomy,
-        split=np.array(split),
-        ids=np.array(ids),
+    return record_of_files(
+        _NAME,
+        [folder / image for image in ids],
+        paths,
+        _make_taxonomy(classes, paths),
+        check,
+        split=split,
+        ids=ids,
         licence="MIT (Marcus Klasson and others)",
     )
 

@@ -51,12 +51,15 @@ _LOST_BLUR = np.sqrt(2 * np.log(10)) / np.pi
 # Hidden fraction of the insect from which on a level cannot be seen.
 _LOST_COVER = {"order": 0.75, "genus": 0.5, "species": 0.25}
 
+# A species is named by its number of marks.
 _WORDS = ["", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 _WORDS += ["eleven", "twelve"]
+# Layers of a drawing; 0 is what is not the insect.
 _WING, _MARK, _ACCENT, _BODY = range(1, 5)
 _CHUNK = 512  # images composed together
 _GRID = 6  # random colours along each side of a background
 
+# Colours, as red, green and blue up to 255: of wings, of the background, of marks and glass.
 _GROUNDS = [(232, 138, 44), (238, 202, 78), (205, 70, 52), (126, 184, 92), (116, 176, 224)]
 _GROUNDS += [(240, 226, 192), (228, 150, 170), (206, 164, 112), (174, 154, 214)]
 _BACKGROUNDS = [(72, 104, 52), (48, 84, 56), (134, 118, 90), (112, 114, 116), (104, 80, 58)]

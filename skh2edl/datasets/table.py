@@ -70,35 +70,15 @@ def load_table(
     >>> record.labels.tolist()
     ['lion', 'cat', 'wolf']
     """
-    if isinstance(label_columns, str):
-        label_columns = [label_columns]
-    given: dict[str, Sequence[str | None]] = {
-        "image_column": [image_column],
-        "label_columns": label_columns or [],
-        "split_column": [split_column],
-        "group_column": [group_column],
-        "id_column": [id_column],
-    }
-
-    def choose(header: list[Hashable], source: str) -> list[Hashable]:
-        if not label_columns:
-            raise ValueError(
-                "label_columns must name at least one column with labels, from the top level down, "
-                f"such as label_columns=['family', 'species']; the table has the columns {header}."
-            )
-        for role, titles in given.items():
-            missing = [title for title in titles if title not in (None, *header)]
-            if missing:
-                raise ValueError(
-                    f"The table must have the column(s) {missing}, and has {header}. Name the "
-                    f"right one with {role}=..."
-                )
-        return [title for titles in given.values() for title in titles if title is not None]
-
-    columns = {
-        title: ["" if is_blank(cell) else str(cell).strip() for cell in cells]
-        for title, cells in read_columns(table, choose).items()
-    }
+    label_columns = [label_columns] if isinstance(label_columns, str) else label_columns or []
+    columns = _read_columns(
+        table,
+        image_column=[image_column],
+        label_columns=label_columns,
+        split_column=[split_column],
+        group_column=[group_column],
+        id_column=[id_column],
+    )
     is_file = isinstance(table, (str, os.PathLike))
     name = Path(table).stem if is_file else "table"
     folder = Path(root or (Path(table).parent if is_file else "")).expanduser()
@@ -110,14 +90,14 @@ def load_table(
             f"{name}: row {images.index('') + 1} has no file in the column {image_column!r}. "
             "Fill it in or drop the row."
         )
-    paths = list(zip(*(columns[title] for title in label_columns or ()), strict=True))
+    paths = list(zip(*(columns[title] for title in label_columns), strict=True))
     if taxonomy is None:
         # Unlabelled rows add no node, and empty columns no level.
         named = [path for path in paths if any(path)]
         n_used = sum(any(names) for names in zip(*named, strict=True))
-        taxonomy = Taxonomy.from_paths(named, level_names=list(label_columns or ())[:n_used])
-    if len(paths[0]) == 1 and taxonomy.n_levels > 1:
-        nodes = taxonomy.resolve([path[0] or taxonomy.root_name for path in paths])
+        taxonomy = Taxonomy.from_paths(named, level_names=label_columns[:n_used])
+    if len(label_columns) == 1 and taxonomy.n_levels > 1:
+        nodes = taxonomy.resolve([label or taxonomy.root_name for (label,) in paths])
         labels: Any = taxonomy.labels(nodes)
     else:
         labels = taxonomy.labels_from_paths(paths)
@@ -131,3 +111,27 @@ def load_table(
         ids=np.array(ids),
         groups=np.array(columns[group_column] if group_column else ids),
     )
+
+
+def _read_columns(table: Any, **roles: Sequence[str | None]) -> dict[Hashable, list[str]]:
+    """Return the columns that play a role, as text."""
+
+    def choose(header: list[Hashable], source: str) -> list[Hashable]:
+        if not roles["label_columns"]:
+            raise ValueError(
+                "label_columns must name at least one column with labels, from the top level down, "
+                f"such as label_columns=['family', 'species']; the table has the columns {header}."
+            )
+        for role, titles in roles.items():
+            missing = [title for title in titles if title not in (None, *header)]
+            if missing:
+                raise ValueError(
+                    f"The table must have the column(s) {missing}, and has {header}. Name the "
+                    f"right one with {role}=..."
+                )
+        return [title for titles in roles.values() for title in titles if title is not None]
+
+    return {
+        title: ["" if is_blank(cell) else str(cell).strip() for cell in cells]
+        for title, cells in read_columns(table, choose).items()
+    }

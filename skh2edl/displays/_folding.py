@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..opinions.explanation import NodeOpinion, chain_text
 from ..opinions.hyper_opinion import HyperOpinion
-from ..opinions.reading import NodeOpinion
 from ..taxonomy.taxonomy import Taxonomy
 
 BoolArray = npt.NDArray[np.bool_]
@@ -113,9 +113,15 @@ def _rows(tree: Taxonomy, numbers: NodeOpinion, limit: float, is_kept: BoolArray
             below = [*shown, hidden] if hidden else [*shown]
         waiting.extend((child, len(rows), depth + 1) for child in reversed(below))
         own = {name: values[node] for name, values in numbers._asdict().items()}
-        text = _chain_text(tree, what)
         rows.append(
-            Row(nodes=(node,), parent=parent, depth=depth, text=text, is_folded=False, **own)
+            Row(
+                nodes=(node,),
+                parent=parent,
+                depth=depth,
+                text=chain_text(tree, what),
+                is_folded=False,
+                **own,
+            )
         )
     return rows
 
@@ -150,7 +156,7 @@ def _folded_row(
     above = numbers.plausibility[nodes[0]] - numbers.belief[nodes[0]]
     is_all = len(nodes) == tree.n_children[tree.parents[nodes[0]]]
     if len(nodes) == 1:
-        text = f"{_chain_text(tree, nodes[0])} ({n_leaves} leaves)"
+        text = f"{chain_text(tree, nodes[0])} ({n_leaves} leaves)"
     elif n_leaves == len(nodes):
         text = f"{n_leaves} leaves" if is_all else f"{n_leaves} other leaves"
     else:
@@ -167,13 +173,3 @@ def _folded_row(
         plausibility=np.nan if is_all else mass + above,
         is_folded=True,
     )
-
-
-def _chain_text(tree: Taxonomy, node: int) -> str:
-    """Return the names of a node and the only children below it, without repetitions."""
-    names = [str(tree.names[node])]
-    while tree.n_children[node] == 1:
-        node = int(tree.first_child[node])
-        if str(tree.names[node]) != names[-1]:
-            names.append(str(tree.names[node]))
-    return " > ".join(names)

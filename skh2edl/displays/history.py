@@ -10,6 +10,7 @@ import numpy as np
 from ._style import COLOURS, GREY, axes_or_new
 
 _STEPS = ("epoch", "iteration")
+# The x-axis, and what says nothing about the fit.
 _NOT_SHOWN = (*_STEPS, "seconds")
 # Fractions of the axes given, when they are divided into panels.
 _GAP = 0.06

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..estimators.wrapping import find_taxonomy
-from ..metrics.inputs import check_length, check_weight, label_nodes, predicted_nodes
+from ..metrics.inputs import check_truth_on_level, label_nodes, predicted_nodes
 from ..taxonomy.taxonomy import Taxonomy
 from ._predictions import probabilities
 from ._style import axes_or_new, shorten, shown_level, text_colour
 
 FloatArray = npt.NDArray[np.float64]
 
+# Letters of a name beside its row; longer ones would leave little room for the cells.
 _LONGEST_NAME = 40
 
 
@@ -79,17 +80,15 @@ class LCAConfusionDisplay:
         self.columns = tuple(columns)
         self.level = level
 
-    def plot(self, ax: Any = None, *, cmap: Any = "Blues", **kwargs: Any) -> LCAConfusionDisplay:
+    def plot(self, ax: Any = None, **kwargs: Any) -> LCAConfusionDisplay:
         """Draw the picture.
 
         Parameters
         ----------
         ax : matplotlib Axes, default=None
             Where to draw; None makes a figure that is large enough.
-        cmap : str or Colormap, default="Blues"
-            Colours of fractions from 0 to 1.
         **kwargs
-            Passed on to ``Axes.imshow``.
+            Passed on to ``Axes.imshow``, such as `cmap`.
 
         Returns
         -------
@@ -101,7 +100,7 @@ class LCAConfusionDisplay:
         self.figure_ = self.ax_.figure
         total = self.counts.sum(axis=1)
         fractions = self.counts / np.where(total > 0, total, 1)[:, None]
-        options = {"cmap": cmap, "vmin": 0, "vmax": 1, "aspect": "auto", **kwargs}
+        options = {"cmap": "Blues", "vmin": 0, "vmax": 1, "aspect": "auto", **kwargs}
         self.im_ = self.ax_.imshow(fractions, **options)
         self.text_ = np.empty(fractions.shape, dtype=object)
         for (row, column), fraction in np.ndenumerate(fractions):
@@ -224,30 +223,27 @@ class LCAConfusionDisplay:
                 f"max_rows must be at least 3 (all, one class, others), got {max_rows}."
             )
         depth = taxonomy.level_index(level)
-        truth = label_nodes(y_true, taxonomy)
         predicted = predicted_nodes(y_pred, taxonomy, classes)
-        check_length(truth, predicted)
-        weight = check_weight(sample_weight, truth.size)
-        outcome = _outcomes(truth, predicted, taxonomy)
+        true_class, weight, counts = check_truth_on_level(
+            y_true, predicted, taxonomy, depth, sample_weight
+        )
+        outcome = _outcomes(label_nodes(y_true, taxonomy), predicted, taxonomy)[counts]
         row_nodes = taxonomy.nodes_at_depth(depth)
-        on_level = taxonomy.climb_to_depth(truth, depth)
-        counted = (on_level >= 0) & (taxonomy.last_of_chain[0] != truth)
         starts = taxonomy.leaf_start
-        place = np.searchsorted(starts[row_nodes], starts[np.maximum(on_level, 0)])
+        row = np.searchsorted(starts[row_nodes], starts[true_class])
         n_columns = taxonomy.n_levels + 2
-        cells = (place * n_columns + outcome)[counted]
-        table = np.bincount(cells, weight[counted], row_nodes.size * n_columns)
+        table = np.bincount(row * n_columns + outcome, weight, row_nodes.size * n_columns)
         labels = [str(label) for label in taxonomy.labels(row_nodes)]
-        counts, names = _fold_rows(
-            table.astype(np.float64).reshape(-1, n_columns), labels, max_rows
+        cells, names = _fold_rows(
+            np.asarray(table, dtype=np.float64).reshape(-1, n_columns), labels, max_rows
         )
         levels = [shown_level(taxonomy, below) for below in range(1, taxonomy.n_levels + 1)]
         columns = [*(f"{name} wrong" for name in levels), "stops early", "right"]
-        if not counts[:, -2].any():
-            counts = np.delete(counts, -2, axis=1)
+        if not cells[:, -2].any():
+            cells = np.delete(cells, -2, axis=1)
             del columns[-2]
         title = shown_level(taxonomy, depth)
-        return cls(counts, names, columns, level=title).plot(ax, **kwargs)
+        return cls(cells, names, columns, level=title).plot(ax, **kwargs)
 
 
 def _outcomes(

@@ -15,7 +15,7 @@ from ._predictions import CurveDisplay
 from ._style import GREY, add_legend, axes_or_new, line_options, next_style, shown_level
 
 _LARGEST_POINT = 700.0  # square points, for a bin with all samples
-_SMALLEST_POINT = 10.0
+_SMALLEST_POINT = 10.0  # still visible
 
 
 @dataclass(eq=False, repr=False)
@@ -146,22 +146,10 @@ class ReliabilityDisplay(CurveDisplay):
 
         Parameters
         ----------
-        y_true : sequence of labels of shape (n_samples,)
-            True labels, leaves or ancestors. A sample counts on the levels its label reaches.
-        y_proba : array-like of shape (n_samples, n_leaves)
-            Probabilities of the leaves.
-        taxonomy : Taxonomy
-            The tree.
+        y_true, y_proba, taxonomy, n_bins, strategy, sample_weight, classes
+            As in :func:`skh2edl.metrics.reliability_curve`.
         level : str or int, default=None
             Name or depth of one level; None draws all.
-        n_bins : int, default=15
-            Number of bins.
-        strategy : {"uniform", "quantile"}, default="uniform"
-            Bins of equal width, or with equally many samples.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Sample weights; None means equal weights.
-        classes : sequence of labels, default=None
-            Columns of `y_proba`; None means ``taxonomy.sorted_leaf_labels``.
         name : str, default=None
             Name for the legend.
         ax : matplotlib Axes, default=None

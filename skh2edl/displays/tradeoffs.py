@@ -141,21 +141,8 @@ class RiskCoverageDisplay(_AreaDisplay):
 
         Parameters
         ----------
-        y_true : sequence of labels of shape (n_samples,)
-            True labels, leaves or ancestors. A sample counts if its label reaches the level.
-        y_proba : array-like of shape (n_samples, n_leaves)
-            Probabilities of the leaves.
-        taxonomy : Taxonomy
-            The tree.
-        level : str or int, default="leaf"
-            Name or depth of the level.
-        confidence : array-like of shape (n_samples,), default=None
-            What ranks the samples, such as ``-opinion.nonspecificity``; None takes the
-            probability of the prediction.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Sample weights; None means equal weights.
-        classes : sequence of labels, default=None
-            Columns of `y_proba`; None means ``taxonomy.sorted_leaf_labels``.
+        y_true, y_proba, taxonomy, level, confidence, sample_weight, classes
+            As in :func:`skh2edl.metrics.risk_coverage_curve`.
         name : str, default=None
             Name for the legend.
         ax : matplotlib Axes, default=None
@@ -269,16 +256,8 @@ class OperatingCurveDisplay(_AreaDisplay):
 
         Parameters
         ----------
-        y_true : sequence of labels of shape (n_samples,)
-            True labels, leaves or ancestors; samples labelled with the root do not count.
-        y_proba : array-like of shape (n_samples, n_leaves)
-            Probabilities of the leaves.
-        taxonomy : Taxonomy
-            The tree.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Sample weights; None means equal weights.
-        classes : sequence of labels, default=None
-            Columns of `y_proba`; None means ``taxonomy.sorted_leaf_labels``.
+        y_true, y_proba, taxonomy, sample_weight, classes
+            As in :func:`skh2edl.metrics.operating_curve`.
         name : str, default=None
             Name for the legend.
         ax : matplotlib Axes, default=None

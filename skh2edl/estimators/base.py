@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
-import joblib
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -27,11 +26,11 @@ from ..training.feature_cache import frozen_features
 from ..training.loop import HeldOut, Plan, identity_of_run, train
 from ..training.network import Network
 from ..training.recipe import (
+    GROUPS,
     RECIPES,
     Hardware,
     Recipe,
-    find_hardware,
-    find_recipe,
+    find_group,
     resolve_precision,
 )
 from ..training.resuming import check_unchanged, fixed_parameters, resume_head
@@ -55,7 +54,9 @@ from ..utils.sklearn_tools import (
 )
 from ..utils.validation import check_groups
 from .decoding import refuse_encoded
+from .earlier import regroup
 from .leaf_search import LeafSearch
+from .plain_values import encode
 from .predictions import TreePredictions
 from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
 
@@ -88,9 +89,6 @@ class TreeClassifier(
     validation_fraction: float | None = 0.1
     class_weight: Any = None
     warm_start: bool = False
-    checkpoint_dir: str | os.PathLike[str] | None = None
-    memory: str | joblib.Memory | None = None
-    n_workers: int | None = None
     hardware: Hardware | None = None
     random_state: Any = None
     verbose: int = 0
@@ -113,16 +111,13 @@ class TreeClassifier(
         "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "warm_start": ["boolean"],
-        "checkpoint_dir": [str, os.PathLike, None],
-        "memory": [str, joblib.Memory, None],
-        "n_workers": [Interval(Integral, 0, None, closed="left"), None],
         "hardware": [Hardware, None],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, also those of a recipe or hardware that is None or a name so far.
+        """Set parameters, also those of a recipe, hardware or prior that is None or a name so far.
 
         Parameters
         ----------
@@ -133,21 +128,34 @@ class TreeClassifier(
         -------
         self
         """
-        for name, find in (("recipe", find_recipe), ("hardware", find_hardware)):
+        for name in self._groups():
             if any(key.startswith(f"{name}__") for key in params):
-                params[name] = find(params.get(name, getattr(self, name)))
+                params[name] = find_group(name, params.get(name, getattr(self, name)))
         return super().set_params(**params)
 
     def _validate_params(self) -> None:
         super()._validate_params()
-        self._recipe()._validate_params()
-        self._hardware()._validate_params()
+        for group in self._groups().values():
+            group._validate_params()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take a pickle's state, also one of a release with other names of parameters."""
+        state = regroup(state)
+        if "_fitted_with" in state:
+            state["_fitted_with"] = regroup(state["_fitted_with"])
+        super().__setstate__(state)
+
+    def _groups(self) -> dict[str, Any]:
+        """Return the objects that group parameters, by the parameter that holds them."""
+        return {n: find_group(n, getattr(self, n)) for n in GROUPS if hasattr(self, n)}
 
     def _recipe(self) -> Recipe:
-        return find_recipe(self.recipe)
+        recipe: Recipe = find_group("recipe", self.recipe)
+        return recipe
 
     def _hardware(self) -> Hardware:
-        return find_hardware(self.hardware)
+        hardware: Hardware = find_group("hardware", self.hardware)
+        return hardware
 
     # What a method decides ---------------------------------------------------------------------
 
@@ -318,13 +326,14 @@ class TreeClassifier(
     ) -> None:
         """Train the network epoch by epoch."""
         checkpoint = None
-        if self.checkpoint_dir is not None:
+        folder = self._hardware().checkpoint_dir
+        if folder is not None:
             identity = {
-                "parameters": hash_values(self._parameters_of_a_run()),
+                "parameters": hash_values(encode(self._parameters_of_a_run())),
                 "taxonomy": hash_values(self.taxonomy_.to_json()),
                 **identity_of_run(network, data, held_out),
             }
-            checkpoint = CheckpointFile(self.checkpoint_dir, identity)
+            checkpoint = CheckpointFile(folder, identity)
         progress = train(
             network,
             data,
@@ -413,12 +422,13 @@ class TreeClassifier(
             if reset:
                 warn_of_outliers(features)
             return FeatureSamples(np.ascontiguousarray(features)), np.ones(len(features), bool)
+        hardware = self._hardware()
         images = ImageSamples(
             image_source(X),
             make_transform(backbone.data_config),
             make_transform(backbone.data_config, self._recipe().augmentation),
             batch_size=self.batch_size,
-            n_workers=self.n_workers,
+            n_workers=hardware.n_workers,
             on_bad_image=self.on_bad_image,
             verbose=self.verbose,
         )
@@ -429,9 +439,9 @@ class TreeClassifier(
         features = frozen_features(
             backbone,
             images,
-            memory=self.memory,
+            memory=hardware.memory,
             device=self._device(),
-            precision=resolve_precision(self._hardware().precision),
+            precision=resolve_precision(hardware.precision),
             verbose=self.verbose,
         )
         bad = np.asarray(np.isnan(features).any(axis=1))
@@ -479,7 +489,8 @@ class TreeClassifier(
     def _parameters_of_a_run(self) -> dict[str, Any]:
         """Return the parameters that a run that resumes must share."""
         parameters = self.get_params(deep=False)
-        parameters |= self._recipe().get_params() | self._hardware().get_params()
+        for name, group in self._groups().items():
+            parameters |= {f"{name}__{key}": value for key, value in group.get_params().items()}
         return {k: v for k, v in parameters.items() if k not in PARAMETERS_THAT_MAY_DIFFER}
 
     def _reporter(

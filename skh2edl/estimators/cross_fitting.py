@@ -158,7 +158,7 @@ def fit_folds(
     nodes = estimator.taxonomy.resolve(y)[usable]
     splits = _divide(nodes, None if groups is None else np.asarray(groups)[usable], n_splits)
     step = 1 + len(nodes) // _MOST_HELD
-    head, y = _of_features(estimator).set_params(checkpoint_dir=None), np.asarray(y)
+    head, y = _of_features(estimator).set_params(hardware__checkpoint_dir=None), np.asarray(y)
     return [
         Fold(fit_on(head, features.X, y, {}, usable[rows]), usable[held[::step]])
         for rows, held in splits
@@ -229,4 +229,4 @@ def on_features(estimator: Any, X: Any) -> tuple[Any, npt.NDArray[Any], npt.NDAr
 
 def _of_features(estimator: Any) -> Any:
     # Solved in seconds: its bar would be a line for each iteration in a log.
-    return clone(estimator).set_params(backbone=None, memory=None, verbose=0)
+    return clone(estimator).set_params(backbone=None, verbose=0)

@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 from ..heads.base import TreeHead
 from ..heads.evidential import FlatEDLHead, HENNHead, IEDLHead, REDLHead, group_nodes_at
+from ..heads.prior import Prior
 from ..taxonomy.taxonomy import Taxonomy
+from ..training.recipe import find_group
 from ..utils.sklearn_tools import Interval
 from .base import TreeClassifier
 from .baselines import PARTIAL_LABELS
@@ -100,10 +102,9 @@ class FlatEDLClassifier(EvidentialBaseline):
         Whether that weight is divided by the number of leaves.
     kl_ramp : float, default=0.5
         Fraction of the training over which that weight rises from 0.
-    base_rate_power, base_rate_smoothing : float, default=0.0 and 1.0
-        The base rate of a leaf is proportional to ``(count + smoothing) ** -power``; 0 is uniform.
-    prior_weight : float or "children", default="children"
-        Weight W of the prior: a number, or the number of leaves.
+    prior : Prior or {"uniform", "inverse_frequency"}, default=None
+        Base rates of the leaves and weight of the prior, whose "children" are the leaves; None
+        means "uniform", which is ``Prior()``.
     risk : {"squared", "log", "digamma", "none"}, default="squared"
         The evidential risk.
     leaf_weight : float, default=0.0
@@ -132,9 +133,7 @@ class FlatEDLClassifier(EvidentialBaseline):
     True
     """
 
-    base_rate_power: float = 0.0
-    base_rate_smoothing: float = 1.0
-    prior_weight: float | str = "children"
+    prior: Prior | str | None = None
     risk: str = "squared"
     leaf_weight: float = 0.0
     partial_labels: str = "marginal"
@@ -142,21 +141,19 @@ class FlatEDLClassifier(EvidentialBaseline):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **EvidentialBaseline._parameter_constraints,
         **PARTIAL_LABELS,
-        **_rules_of_h2edl(
-            "base_rate_power", "base_rate_smoothing", "prior_weight", "risk", "leaf_weight"
-        ),
+        **_rules_of_h2edl("prior", "risk", "leaf_weight"),
     }
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
     ) -> TreeHead:
-        counts = label_weight[taxonomy.leaf_nodes] + self.base_rate_smoothing
-        rarity = counts**-self.base_rate_power
+        prior: Prior = find_group("prior", self.prior)
+        rarity = prior.rarity(label_weight[taxonomy.leaf_nodes])
         return FlatEDLHead(
             taxonomy,
             n_features,
             base_rate=rarity / rarity.sum(),
-            prior_weight=None if isinstance(self.prior_weight, str) else self.prior_weight,
+            prior_weight=float(prior.weights(np.array([taxonomy.n_leaves]))[0]),
             risk=self.risk,
             leaf_weight=self.leaf_weight,
             partial_labels=self.partial_labels,

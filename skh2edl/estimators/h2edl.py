@@ -12,8 +12,10 @@ import numpy.typing as npt
 
 from ..heads.evidence import EVIDENCE_FUNCTIONS
 from ..heads.h2edl import RISKS, OpinionTreeHead, supervised_nodes
+from ..heads.prior import Prior
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
+from ..training.recipe import PRIORS, find_group
 from ..utils.sklearn_tools import Interval, StrOptions
 from .base import TreeClassifier
 
@@ -25,11 +27,11 @@ KL_RAMP = 0.5  # evidence accumulates in the first half of the training
 LEAF_WEIGHT = 1.0  # the squared risk alone learns slowly where a node has many children
 
 # The terms of the paper's four variants: H2EDLClassifier(tree, **VARIANTS["plain"]).
-VARIANTS: dict[str, dict[str, float]] = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {"leaf_weight": 0.0},
     "leaf-path": {"leaf_weight": 0.1},
     "consistency": {"leaf_weight": 0.0, "consistency_weight": 0.1},
-    "base-rate": {"leaf_weight": 0.1, "base_rate_power": 1.0},
+    "base-rate": {"leaf_weight": 0.1, "prior": "inverse_frequency"},
 }
 # The paper's form where the default differs, for any variant; λ = 1 is Sensoy's.
 PAPER: dict[str, Any] = {"evidence_scale": 1.0, "kl_weight": 1.0, "kl_per_child": False}
@@ -66,13 +68,9 @@ class H2EDLClassifier(TreeClassifier):
         Vacuity u of every opinion before training, which sets the initial biases. An image in which
         the network sees nothing stays near it. The gradient of a new head is ``1 - u`` times that
         of a softmax: without evidence there is none.
-    base_rate_power, base_rate_smoothing : float, default=0.0 and 1.0
-        The base rate of a child is proportional to ``(count + smoothing) ** -power``: 0 is uniform,
-        1 gives rarer children a higher one (the paper's base-rate variant).
-    prior_weight : float or "children", default="children"
-        Weight W of the prior: a number for every node, or each node's number of children K.
-    prior_scale : float, default=1.0
-        Factor of that weight, the paper's w_scale: ``W = prior_scale * K``.
+    prior : Prior or {"uniform", "inverse_frequency"}, default=None
+        Base rates and weight of the prior; None means "uniform", which is ``Prior()``, and
+        "inverse_frequency" is ``Prior(power=1)``: rarer children have a higher base rate.
     risk : {"squared", "log", "digamma", "none"}, default="squared"
         The evidential risk of each decision.
     kl_weight : float, default=0.1
@@ -115,14 +113,9 @@ class H2EDLClassifier(TreeClassifier):
     warm_start : bool, default=False
         Whether `fit` resumes from the weights of the last fit, with the KL weight in full. Changed
         parameters are honoured; those that belong to what was learnt are refused.
-    checkpoint_dir : path, default=None
-        Folder of a checkpoint after each epoch: the same call resumes from it.
-    memory : str or joblib.Memory, default=None
-        Where the features of a frozen backbone are kept, image by image.
-    n_workers : int, default=None
-        Processes that decode images; None chooses.
     hardware : Hardware, default=None
-        Devices, strategy and precision; None means ``Hardware()``: one device, the best there is.
+        Devices, strategy, precision, processes that decode images, folders of checkpoints and of
+        cached features; None means ``Hardware()``: one device, the best there is, and no folder.
     random_state : int, RandomState or None, default=None
         Source of all randomness; an int makes fits repeat bit for bit.
     verbose : int, default=0
@@ -182,10 +175,7 @@ class H2EDLClassifier(TreeClassifier):
     evidence: str = "softplus"
     evidence_scale: float | str = EVIDENCE_SCALE
     initial_vacuity: float = INITIAL_VACUITY
-    base_rate_power: float = 0.0
-    base_rate_smoothing: float = 1.0
-    prior_weight: float | str = "children"
-    prior_scale: float = 1.0
+    prior: Prior | str | None = None
     risk: str = "squared"
     kl_weight: float = KL_WEIGHT
     kl_per_child: bool = True
@@ -199,10 +189,7 @@ class H2EDLClassifier(TreeClassifier):
         "evidence": [StrOptions(set(EVIDENCE_FUNCTIONS))],
         "evidence_scale": [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})],
         "initial_vacuity": [Interval(Real, 0, 1, closed="neither")],
-        "base_rate_power": [Interval(Real, 0, 1, closed="both")],
-        "base_rate_smoothing": [Interval(Real, 0, None, closed="neither")],
-        "prior_weight": [Interval(Real, 0, None, closed="neither"), StrOptions({"children"})],
-        "prior_scale": [Interval(Real, 0, None, closed="neither")],
+        "prior": [Prior, StrOptions(set(PRIORS)), None],
         "risk": [StrOptions(set(RISKS))],
         "kl_weight": [Interval(Real, 0, None, closed="left")],
         "kl_per_child": ["boolean"],
@@ -224,15 +211,14 @@ class H2EDLClassifier(TreeClassifier):
         are_numbers = all(isinstance(weight, Real) for weight in given)
         if not are_numbers or not all(0 <= weight < np.inf for weight in given):
             raise ValueError(f"depth_weights must be finite numbers of at least 0, got {given!r}.")
-        fan_out = np.diff(taxonomy.decision_offsets)
-        weight = (
-            fan_out if self.prior_weight == "children" else np.full(len(fan_out), self.prior_weight)
-        )
+        prior: Prior = find_group("prior", self.prior)
+        rarity = prior.rarity(label_weight[taxonomy.decision_children])
+        of_node = np.add.reduceat(rarity, taxonomy.decision_offsets[:-1])
         return OpinionTreeHead(
             taxonomy,
             n_features,
-            self._base_rate(taxonomy, label_weight),
-            self.prior_scale * weight,
+            rarity / of_node[taxonomy.decision_nodes],
+            prior.weights(np.diff(taxonomy.decision_offsets)),
             supervised_nodes(taxonomy, label_weight),
             risk=self.risk,
             leaf_weight=self.leaf_weight,
@@ -240,14 +226,6 @@ class H2EDLClassifier(TreeClassifier):
             depth_weights=self.depth_weights,
             **evidence_options(self),
         )
-
-    def _base_rate(
-        self, taxonomy: Taxonomy, label_weight: npt.NDArray[np.float64]
-    ) -> npt.NDArray[np.float64]:
-        counts = label_weight[taxonomy.decision_children] + self.base_rate_smoothing
-        rarity = counts**-self.base_rate_power
-        total = np.add.reduceat(rarity, taxonomy.decision_offsets[:-1])
-        return rarity / total[taxonomy.decision_nodes]
 
     def _head(self) -> OpinionTreeHead:
         head = self.network_.head

@@ -23,6 +23,7 @@ from ..training.backbones import Backbone, create_backbone
 from ..training.network import Network
 from ..training.recipe import GROUPS, Recipe
 from ..training.resuming import fixed_parameters
+from .earlier import MOVED, regroup
 from .plain_values import decode, encode, is_plain, plain
 
 _READ_OUT = "head.linear.weight"
@@ -41,9 +42,11 @@ _DTYPES = {
 }
 
 # They speak of the machine that trained the model, not of the model.
-_LEFT_OUT = {"taxonomy", "checkpoint_dir", "memory", "hardware", "n_workers", "verbose"}
+_LEFT_OUT = {"taxonomy", "hardware", "verbose"}
 # Files of earlier releases hold these two; they are not for a file to choose.
 _DROPPED = {"n_workers", "verbose"}
+# A file may not choose which other files are read or written.
+_FORBIDDEN = {*_LEFT_OUT, "checkpoint_dir", "memory"}
 _FITTED_VALUES = (
     "annealing_",
     "n_iter_",
@@ -223,13 +226,12 @@ def _class_of(name: Any) -> Any:
 
 def _make_estimator(name: Any, parameters: Any) -> Any:
     decoded = {key: value for key, value in decode(parameters).items() if key not in _DROPPED}
-    # A file may not choose which other files are read or written.
-    if forbidden := sorted(_LEFT_OUT & decoded.keys()):
+    if forbidden := sorted(_FORBIDDEN & decoded.keys()):
         raise ValueError(f"it sets {', '.join(forbidden)}, which no saved model does.")
     for key, kind in GROUPS.items():
         if isinstance(decoded.get(key), dict):
             decoded[key] = kind(**decoded[key][kind.__name__])
-    estimator = _class_of(name)(**decoded)
+    estimator = _class_of(name)(**regroup(decoded))
     estimator._validate_params()
     return estimator
 
@@ -246,7 +248,7 @@ def _from_format_1(header: dict[str, Any]) -> dict[str, Any]:
             "Fit the model again."
         )
     names = inspect.signature(_class_of(header["class"])).parameters
-    new = {name: value for name, value in old.items() if name in names}
+    new = {name: value for name, value in old.items() if name in names and name not in GROUPS}
     # None was the choice of a preset; it trained the model and predicts nothing.
     defaults = {name: names[name].default for name, value in new.items() if value is None}
     new |= {name: value for name, value in defaults.items() if value is not None}
@@ -255,6 +257,7 @@ def _from_format_1(header: dict[str, Any]) -> dict[str, Any]:
     if old.get("augmentation", "") is None:
         old["augmentation"] = "none"
     new["recipe"] = {"Recipe": {name: old[name] for name in recipe}}
+    new |= {name: old[name] for name in MOVED.keys() & old.keys()}
     if "base_rate_power" in new and old.get("prior") != "inverse_frequency":
         new["base_rate_power"] = 0.0
     for name in ("weights", "backbone", "validation_fraction"):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..heads.prior import Prior
 from ..training.recipe import Recipe
 
 
@@ -14,10 +15,9 @@ def plain(value: Any) -> Any:
     """Give arrays and paths the form that JSON holds."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if isinstance(value, Recipe):
-        parameters = value.get_params().items()
-        values = {name: plain(item) for name, item in parameters}
-        return {"Recipe": {name: value for name, value in values.items() if is_plain(value)}}
+    if isinstance(value, (Recipe, Prior)):
+        values = {name: plain(item) for name, item in value.get_params().items()}
+        return {type(value).__name__: {name: v for name, v in values.items() if is_plain(v)}}
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 

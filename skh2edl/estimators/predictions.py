@@ -108,7 +108,7 @@ class TreePredictions:
         return np.array(self.taxonomy_.level(level))[best]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of samples whose leaf is right, among those labelled with a leaf.
+        """Return the fraction of samples whose leaf is right, among those labelled with a leaf.
 
         Parameters
         ----------

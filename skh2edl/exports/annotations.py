@@ -11,8 +11,8 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 import numpy.typing as npt
 
-from ..taxonomy.formats import load_json
 from ..taxonomy.names import shown
+from ..taxonomy.tables import load_json
 from ..taxonomy.taxonomy import Taxonomy
 from .identifications import Identifications
 

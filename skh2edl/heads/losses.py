@@ -11,8 +11,7 @@ leaf term L_leaf = -log P(label)           the sum of :func:`log_risk` over the 
 consistency variant                        :func:`rising_vacuity`
 =========================================  ===================================================
 
-They are weighted and added up in :meth:`skh2edl.heads.h2edl.OpinionTreeHead.loss`. What only a
-baseline uses stands at the end of the table's functions: :func:`log_det_fisher` is I-EDL's.
+They are weighted and added up in :meth:`skh2edl.heads.h2edl.OpinionTreeHead.loss`.
 
 An opinion is one branching node v on the path to the label of one sample. It is one *segment* of a
 batch, and the children of v are its *entries*. Concentrations are ``alpha = e + W a``: evidence e,
@@ -28,9 +27,6 @@ import torch
 from torch import Tensor
 
 SegmentSum = Callable[[Tensor], Tensor]
-
-# Above this a series in 1 / x is exact to float64.
-_SERIES_FROM = 16.0
 
 
 def squared_risk(
@@ -106,55 +102,6 @@ def dirichlet_kl(alpha: Tensor, prior: Tensor, segment_sum: SegmentSum) -> Tenso
 def _kl_term(x: Tensor, prior: Tensor) -> Tensor:
     """Return the term of one concentration; the KL is the term of S less those of all alpha."""
     return torch.lgamma(x) - torch.lgamma(prior) - (x - prior) * torch.digamma(x)
-
-
-def trigamma(x: Tensor) -> Tensor:
-    """Return ``ψ₁(x)`` of positive numbers.
-
-    Examples
-    --------
-    >>> import torch
-    >>> trigamma(torch.tensor(1.0))  # π² / 6
-    tensor(1.6449)
-    """
-    return torch.polygamma(1, x)
-
-
-def log_det_fisher(alpha: Tensor, present: Tensor) -> Tensor:
-    """Return the log determinant of the Fisher information of each Dirichlet.
-
-    With ``h(x) = x - 1 / ψ₁(x)`` the textbook form ``Σ log ψ₁(α) + log(1 - Σ ψ₁(S) / ψ₁(α))``
-    equals ``Σ log ψ₁(α) + log ψ₁(S) + log(Σ h(α) - h(S))``, in which nothing cancels.
-
-    Parameters
-    ----------
-    alpha : Tensor of shape (n, n_cells)
-        Concentrations.
-    present : Tensor of bool of shape (n, n_cells)
-        Which cells each Dirichlet has, two at least.
-
-    Examples
-    --------
-    >>> import torch
-    >>> log_det_fisher(torch.tensor([[1.0, 1.0]]), torch.tensor([[True, True]])).exp()
-    tensor([0.5841])
-    """
-    strength = (alpha * present).sum(-1)
-    logs = (trigamma(alpha).log() * present).sum(-1)
-    rest = (_trigamma_gap(alpha) * present).sum(-1) - _trigamma_gap(strength)
-    return logs + trigamma(strength).log() + rest.log()
-
-
-def _trigamma_gap(x: Tensor) -> Tensor:
-    """Return ``x - 1 / ψ₁(x)``, which lies between 0 and 1/2."""
-    is_low = x < _SERIES_FROM
-    low, high = x.clamp(max=_SERIES_FROM), x.clamp(min=_SERIES_FROM / 2)
-    inverse = 1 / high
-    square = inverse * inverse
-    # x ψ₁(x) = 1 + rest / x
-    tail = 1 / 6 - square * (1 / 30 - square * (1 / 42 - square * (1 / 30 - square * (5 / 66))))
-    rest = 1 / 2 + inverse * tail
-    return torch.where(is_low, low - 1 / trigamma(low), rest / (1 + rest * inverse))
 
 
 def rising_vacuity(probability: Tensor, vacuity: Tensor, has_previous: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from . import inputs
 from .inputs import NO_LABEL, NO_LABEL_ON_LEVEL, FloatArray, Level, mean_or_nan, undefined
 from .levels import top_confidence
 
-# Probabilities of nodes held at once, to bound memory.
-_CHUNK_ELEMENTS = 1 << 22
+# Probabilities worked on at once, which bounds memory and keeps masks of many leaves in the cache.
+_CHUNK_ELEMENTS = 1 << 20
 
 
 class RiskCoverageCurve(NamedTuple):
@@ -445,10 +445,6 @@ def _prediction_steps(
     before_right = np.where(is_first, 1.0, np.roll(right, 1))
     threshold = likely[sample, column]
     return sample, threshold, information - before_information, right - before_right
-
-
-# Probabilities worked on at once, so that masks of many leaves stay in the processor's cache.
-_CHUNK_ELEMENTS = 1 << 20
 
 
 def path_consistency(

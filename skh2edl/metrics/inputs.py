@@ -23,6 +23,7 @@ Level = str | int
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
+# What is missing where a metric is undefined.
 NO_LABEL = "no labelled sample"
 NO_LABEL_ON_LEVEL = "no sample whose label reaches the level"
 # float32 sums over thousands of leaves stay well inside; logits and counts do not.

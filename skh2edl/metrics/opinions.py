@@ -34,18 +34,10 @@ def error_auroc(
 
     Parameters
     ----------
-    y_true : sequence of labels of shape (n_samples,)
-        True labels, leaves or ancestors. A sample counts if its label reaches the level.
-    y_pred : sequence of labels of shape (n_samples,) or array of shape (n_samples, n_leaves)
-        Predicted labels or leaf probabilities, as in :func:`level_accuracy`.
+    y_true, y_pred, taxonomy, level, sample_weight, classes
+        As in :func:`level_accuracy`.
     uncertainty : array-like of shape (n_samples,)
         Any number that should be larger for wrong predictions.
-    taxonomy : Taxonomy
-        The tree.
-    level : str or int, default="leaf"
-        Name or depth of the level.
-    sample_weight, classes
-        As in :func:`level_accuracy`.
 
     Returns
     -------
@@ -76,14 +68,10 @@ def nonspecificity_auroc(
 
     Parameters
     ----------
-    y_true : sequence of labels of shape (n_samples,)
-        True labels, leaves or ancestors. A sample counts if its label reaches the level.
+    y_true, level, sample_weight
+        As in :func:`level_accuracy`.
     opinion : HyperOpinion
         The opinions, one for each sample.
-    level : str or int, default="leaf"
-        Name or depth of the level.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weight of each sample; None weighs all the same.
 
     Returns
     -------

@@ -17,6 +17,7 @@ from ..taxonomy.tree import IntArray
 from . import inputs
 from .inputs import NO_LABEL, BoolArray, FloatArray, Level, mean_or_nan
 
+# What is missing where a metric is undefined.
 _NO_MISTAKE = "no prediction that contradicts its label"
 _ALL_ROOT = "no prediction below the root"
 

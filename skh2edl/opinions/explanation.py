@@ -1,22 +1,33 @@
-"""One opinion in plain sentences."""
+"""Opinions for people: in plain sentences, as a table and as HTML."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from html import escape
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ..taxonomy.names import Name
 from ..taxonomy.taxonomy import Taxonomy
+from ..utils.optional import import_optional
+from .evidence import FloatArray
+
+if TYPE_CHECKING:
+    from .hyper_opinion import HyperOpinion
 
 Row = npt.NDArray[np.float64]
 
+# Names in one list; the rest is counted.
 _MOST_NAMES = 3
 # Belief from which on the evidence "carries" to a class; below, it "leans".
 _CLEAR = 0.9
 # Two decimals are shown, so less than this would be shown as nothing.
 _VISIBLE = 0.005
+# Samples of a notebook's table: more would push the next cell off the screen.
+_MOST_SAMPLES = 10
 
 
 class OpinionRow(NamedTuple):
@@ -101,15 +112,17 @@ def _what_remains(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> 
     order = np.argsort(-reach, kind="stable")
     n_contenders, joint = _count_contenders(reach), ": " if node == _top(tree) else "; below, "
     shown = [
-        f"{_step(tree, decisions.start + int(child))} (belief {_decimal(reach[child])})"
+        f"{_child(tree, decisions.start + int(child))} (belief {_decimal(reach[child])})"
         for child in order[:_MOST_NAMES]
         if reach[child] >= _VISIBLE
     ]
     tail = f"{_decimal(stops)} of the belief goes no further"
     if stops >= belief / 2:
         lean = f", leaning to {shown[0]}" if n_contenders == 1 and shown else ""
-        names = [_step(tree, decisions.start + int(child)) for child in order[:_MOST_NAMES]]
-        return f"{joint}it may be {_list(names, reach.size, 'or')}{lean}. {_capital(tail)}."
+        names = [_child(tree, decisions.start + int(child)) for child in order[:_MOST_NAMES]]
+        return (
+            f"{joint}it may be {_list(names, reach.size, 'or')}{lean}. {tail[0].upper()}{tail[1:]}."
+        )
     if n_contenders == 1:
         return f"{joint}it leans to {shown[0]}, and {tail}."
     return f"{joint}it is {_list(shown, n_contenders, 'or')}, and {tail}."
@@ -143,9 +156,9 @@ def _strongest(tree: Taxonomy, row: OpinionRow, sibling: int, against: float) ->
     belief = float(row.reach[sibling])
     if against - belief < _VISIBLE and belief >= _VISIBLE:
         # Its own belief, as in a table beside it: with the rest it may round to more.
-        return f"{_decimal(belief)} is for {_step(tree, sibling)}"
+        return f"{_decimal(belief)} is for {_child(tree, sibling)}"
     lead = (
-        f", first of all {_step(tree, sibling)} ({_decimal(belief)})" if belief >= _VISIBLE else ""
+        f", first of all {_child(tree, sibling)} ({_decimal(belief)})" if belief >= _VISIBLE else ""
     )
     return f"{_decimal(against)} is for something else{lead}"
 
@@ -155,7 +168,7 @@ def _forced_choice(tree: Taxonomy, row: OpinionRow) -> str:
     best = float(row.probability[first])
     kind = tree.level_names[-1] if tree.level_names else "class"
     lead = f"Made to name one {str(kind).replace('_', ' ')}, it"
-    tied = np.flatnonzero(row.probability >= best * (1 - 1e-6))
+    tied = np.flatnonzero(row.probability >= best * (1 - 1e-6))  # equal but for float32 rounding
     if tied.size > 1:
         names = [str(tree.leaves[leaf]) for leaf in tied[:_MOST_NAMES].tolist()]
         return (
@@ -185,25 +198,24 @@ def _branching(tree: Taxonomy, node: int) -> int:
 
 def _place(tree: Taxonomy, node: int) -> str:
     """Format the path to a node; the names of a chain that repeat are written once."""
-    path = []
-    while node > 0:
-        path.append(str(tree.names[node]))
-        node = int(tree.parents[node])
-    return _join(path[::-1]) if path else "the whole tree"
+    return _join(tree.path(tree.label(node))) or "the whole tree"
 
 
-def _step(tree: Taxonomy, decision: int) -> str:
-    """Write a child with the chain below it, where there is one."""
-    node = int(tree.decision_children[decision])
-    names = [str(tree.names[node])]
+def _child(tree: Taxonomy, decision: int) -> str:
+    return chain_text(tree, int(tree.decision_children[decision]))
+
+
+def chain_text(tree: Taxonomy, node: int) -> str:
+    """Join the names of a node and of the only children below it, without repetitions."""
+    names = [tree.names[node]]
     while tree.n_children[node] == 1:
         node = int(tree.first_child[node])
-        names.append(str(tree.names[node]))
+        names.append(tree.names[node])
     return _join(names)
 
 
-def _join(names: Sequence[str]) -> str:
-    kept = [name for name, before in zip(names, [None, *names], strict=False) if name != before]
+def _join(names: Iterable[Name]) -> str:
+    kept = [name for name, _ in groupby(map(str, names))]
     if len(kept) > 6:  # a long chain of ranks
         kept = [*kept[:2], "...", *kept[-3:]]
     return " > ".join(kept)
@@ -217,10 +229,6 @@ def _list(parts: Sequence[str], count: int, word: str = "and") -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {word} {shown[-1]}"
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _decimal(value: float) -> str:
     """Format a fraction with two decimals, never rounding something to nothing or to all."""
     if value <= 0 or value >= 1:
@@ -228,3 +236,68 @@ def _decimal(value: float) -> str:
     if value < _VISIBLE:
         return "less than 0.01"
     return f"{value:.2f}" if value < 1 - _VISIBLE else "over 0.99"
+
+
+# Tables -------------------------------------------------------------------------------------------
+
+
+class NodeOpinion(NamedTuple):
+    """The numbers of one node for every sample, or of several nodes in columns.
+
+    Attributes
+    ----------
+    mass : ndarray of shape (n_samples,) or (n_samples, n_nodes)
+        Belief in exactly the leaves of the node and nothing finer.
+    belief, probability, plausibility : ndarray of the same shape
+        Of the leaves of the node; each is at most the next.
+    vacuity : ndarray of the same shape
+        Belief not committed by the decision at the node; NaN for a leaf.
+    """
+
+    mass: FloatArray
+    belief: FloatArray
+    probability: FloatArray
+    plausibility: FloatArray
+    vacuity: FloatArray
+
+
+def node_frame(opinion: HyperOpinion, by: str) -> Any:
+    """Return the numbers of focal sets or nodes as a DataFrame, one row per sample and node."""
+    tree, n_samples = opinion.taxonomy, len(opinion)
+    if by not in ("focal_set", "node"):
+        raise ValueError(f"by must be 'focal_set' or 'node', got {by!r}.")
+    pandas = import_optional("pandas", extra="pandas")
+    nodes = np.arange(tree.n_nodes)
+    if by == "focal_set":
+        nodes = np.concatenate([tree.leaf_nodes, tree.branching_nodes])
+    samples = np.arange(n_samples) if opinion.groups is None else opinion.groups
+    numbers = opinion.nodes(nodes)._asdict()
+    return pandas.DataFrame(
+        {
+            "sample" if opinion.groups is None else "group": np.repeat(samples, nodes.size),
+            by: np.tile(np.array(tree.labels(nodes), dtype=object), n_samples),
+            "depth": np.tile(tree.depths[nodes], n_samples),
+            "n_leaves": np.tile((tree.leaf_stop - tree.leaf_start)[nodes], n_samples),
+            **{name: values.ravel() for name, values in numbers.items()},
+        }
+    )
+
+
+def opinion_html(opinion: HyperOpinion) -> str:
+    """Return a small HTML table: the most probable leaf of the first samples, with its bounds."""
+    tree, first = opinion.taxonomy, opinion[:_MOST_SAMPLES]
+    best = first.leaf_probability.argmax(axis=1)
+    samples = np.arange(len(first)) if first.groups is None else first.groups
+    numbers = first.nodes(tree.leaf_nodes[best])
+    columns = [
+        "sample" if first.groups is None else "group",
+        *("most probable leaf", "belief", "probability", "plausibility", "nonspecificity"),
+    ]
+    lines = ["<tr>" + "".join(f"<th>{name}</th>" for name in columns) + "</tr>"]
+    for i, leaf in enumerate(best.tolist()):
+        values = numbers.belief[i, i], numbers.probability[i, i], numbers.plausibility[i, i]
+        cells = [str(samples[i]), str(tree.leaves[leaf])]
+        cells += [f"{value:.2f}" for value in (*values, first.nonspecificity[i])]
+        lines.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+    more = f"<p>and {len(opinion) - len(first):,} more</p>" if len(opinion) > len(first) else ""
+    return f"<p>{escape(repr(opinion))}</p><table>{''.join(lines)}</table>{more}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, overload
@@ -15,15 +16,21 @@ from ..taxonomy.sums import at_nodes
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray, read_only
 from ..utils.validation import check_groups
-from .checks import check_base_rate, check_evidence, check_prior_weight
-from .explanation import OpinionRow, explain
-from .reading import NodeOpinion, node_frame, opinion_html
-from .tree_walk import FloatArray, Matrix, TreeWalk
+from .evidence import (
+    FloatArray,
+    Matrix,
+    TreeWalk,
+    check_base_rate,
+    check_evidence,
+    check_prior_weight,
+)
+from .explanation import NodeOpinion, OpinionRow, explain, node_frame, opinion_html
 
 # Largest evidence whose mean is worth computing for a repr: some tens of milliseconds.
 _REPR_SIZE = 1_000_000
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class HyperOpinion:
     """What evidence for the children of each branching node says about the leaves.
 
@@ -79,22 +86,17 @@ class HyperOpinion:
     array([1.])
     """
 
-    def __init__(
-        self,
-        taxonomy: Taxonomy,
-        evidence: FloatArray,
-        base_rate: Matrix,
-        prior_weight: Matrix,
-        groups: npt.NDArray[Any] | None = None,
-        *,
-        _walk: TreeWalk | None = None,
-    ) -> None:
-        self._taxonomy = taxonomy
-        self._evidence = read_only(evidence.view())
-        self._base_rate = read_only(base_rate.view())
-        self._prior_weight = read_only(prior_weight.view())
-        self._groups = None if groups is None else read_only(groups.view())
-        self._walk = _walk or TreeWalk(taxonomy, base_rate, prior_weight)
+    taxonomy: Taxonomy
+    evidence: FloatArray
+    base_rate: Matrix
+    prior_weight: Matrix
+    groups: npt.NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("evidence", "base_rate", "prior_weight", "groups"):
+            values = getattr(self, name)
+            if values is not None:
+                object.__setattr__(self, name, read_only(values.view()))
 
     @classmethod
     def from_evidence(
@@ -143,44 +145,21 @@ class HyperOpinion:
             check_prior_weight(tree, prior_weight),
         )
 
-    # What is stored --------------------------------------------------------------------------
-
-    @property
-    def taxonomy(self) -> Taxonomy:
-        """The tree."""
-        return self._taxonomy
-
-    @property
-    def evidence(self) -> FloatArray:
-        """Evidence, shape (n_samples, n_decisions)."""
-        return self._evidence
-
-    @property
-    def base_rate(self) -> Matrix:
-        """Prior probability of each child, shape (n_decisions,)."""
-        return self._base_rate
-
-    @property
-    def prior_weight(self) -> Matrix:
-        """Weight of the prior at each branching node, shape (n_branching,)."""
-        return self._prior_weight
-
-    @property
-    def groups(self) -> npt.NDArray[Any] | None:
-        """Group that each row was fused from, shape (n_samples,); None before fusion."""
-        return self._groups
-
     @property
     def focal_sets(self) -> tuple[Any, ...]:
         """Columns of `mass`: leaf labels in tree order, then paths of the branching nodes."""
-        return self._taxonomy.leaves + self._taxonomy.branching
+        return self.taxonomy.leaves + self.taxonomy.branching
 
     # What is derived -------------------------------------------------------------------------
 
+    @cached_property
+    def _walk(self) -> TreeWalk:
+        return TreeWalk(self.taxonomy, self.base_rate, self.prior_weight)
+
     def _derive(self, n_columns: int, compute: Callable[[Matrix, Matrix], Any]) -> FloatArray:
         """Compute blocks of samples from their evidence and strength."""
-        out = np.empty((len(self), n_columns), dtype=self._evidence.dtype)
-        for some, evidence, strength in self._walk.blocks(self._evidence):
+        out = np.empty((len(self), n_columns), dtype=self.evidence.dtype)
+        for some, evidence, strength in self._walk.blocks(self.evidence):
             out[some] = compute(evidence, strength)
         return read_only(out)
 
@@ -190,27 +169,27 @@ class HyperOpinion:
 
         Not a probability of error.
         """
-        return self._derive(self._taxonomy.n_branching, lambda e, S: self._prior_weight / S)
+        return self._derive(self.taxonomy.n_branching, lambda e, S: self.prior_weight / S)
 
     @cached_property
     def local_belief(self) -> FloatArray:
         """Belief in each child given its node, b = e / S, shape (n_samples, n_decisions)."""
-        return self._derive(self._taxonomy.n_decisions, self._walk.belief)
+        return self._derive(self.taxonomy.n_decisions, self._walk.belief)
 
     @cached_property
     def conditional_probability(self) -> FloatArray:
         """Probability of each child given its node, p = b + a·u, shape (n_samples, n_decisions)."""
-        return self._derive(self._taxonomy.n_decisions, self._walk.conditional)
+        return self._derive(self.taxonomy.n_decisions, self._walk.conditional)
 
     def _reach(self, evidence: Matrix, strength: Matrix, nodes: IntArray) -> Matrix:
         """Return the product of b on the path to each node."""
         product = self._walk.multiply(self._walk.belief(evidence, strength))
-        reach: Matrix = at_nodes(product, self._taxonomy, nodes, 1.0)
+        reach: Matrix = at_nodes(product, self.taxonomy, nodes, 1.0)
         return reach
 
     def _probability(self, nodes: IntArray) -> FloatArray:
         """Return the product of p on the path to each node, shape (n_samples, n_nodes)."""
-        walk, tree = self._walk, self._taxonomy
+        walk, tree = self._walk, self.taxonomy
 
         def compute(evidence: Matrix, strength: Matrix) -> Any:
             product = walk.multiply(walk.conditional(evidence, strength))
@@ -221,7 +200,7 @@ class HyperOpinion:
     @cached_property
     def reach(self) -> FloatArray:
         """Belief that arrives at each branching node, shape (n_samples, n_branching)."""
-        branching = self._taxonomy.branching_nodes
+        branching = self.taxonomy.branching_nodes
         return self._derive(branching.size, lambda e, S: self._reach(e, S, branching))
 
     @cached_property
@@ -232,12 +211,12 @@ class HyperOpinion:
         The columns are `focal_sets`, not nodes: :meth:`nodes` and ``opinion["name"]`` give the mass
         of a node.
         """
-        tree = self._taxonomy
+        tree = self.taxonomy
         focal = np.concatenate([tree.leaf_nodes, tree.branching_nodes])
 
         def compute(evidence: Matrix, strength: Matrix) -> Matrix:
             reach = self._reach(evidence, strength, focal)
-            reach[:, tree.n_leaves :] *= self._prior_weight / strength
+            reach[:, tree.n_leaves :] *= self.prior_weight / strength
             return reach
 
         return self._derive(focal.size, compute)
@@ -248,17 +227,17 @@ class HyperOpinion:
 
         The columns are ``taxonomy.leaves``; `class_probability` has those of a classifier.
         """
-        return self._probability(self._taxonomy.leaf_nodes)
+        return self._probability(self.taxonomy.leaf_nodes)
 
     @property
     def class_probability(self) -> FloatArray:
         """Probability of each leaf in the order of ``classes_``, as `predict_proba` gives it."""
-        return self.leaf_probability.take(self._taxonomy.leaf_order, axis=1)
+        return self.leaf_probability.take(self.taxonomy.leaf_order, axis=1)
 
     @cached_property
     def log_leaf_probability(self) -> FloatArray:
         """Logarithm of `leaf_probability`, right where that is too small for a float."""
-        walk, tree = self._walk, self._taxonomy
+        walk, tree = self._walk, self.taxonomy
 
         def compute(evidence: Matrix, strength: Matrix) -> Any:
             conditional = walk.conditional(evidence, strength)
@@ -271,7 +250,7 @@ class HyperOpinion:
     @cached_property
     def node_probability(self) -> FloatArray:
         """Probability of each node of the tree, shape (n_samples, n_nodes)."""
-        return self._probability(np.arange(self._taxonomy.n_nodes))
+        return self._probability(np.arange(self.taxonomy.n_nodes))
 
     @cached_property
     def depth_profile(self) -> Matrix:
@@ -280,7 +259,7 @@ class HyperOpinion:
         Column d adds up the masses of the branching nodes at depth d; all columns together make
         `nonspecificity`.
         """
-        tree = self._taxonomy
+        tree = self.taxonomy
         stops = self.mass[:, tree.n_leaves :]
         bounds = np.searchsorted(tree.depths[tree.branching_nodes], np.arange(tree.n_levels + 1))
         profile = np.empty((len(self), tree.n_levels))
@@ -291,7 +270,7 @@ class HyperOpinion:
     @cached_property
     def nonspecificity(self) -> Matrix:
         """Belief that reaches no leaf, U = 1 − Σ belief(leaf), shape (n_samples,)."""
-        stops = self.mass[:, self._taxonomy.n_leaves :]
+        stops = self.mass[:, self.taxonomy.n_leaves :]
         return read_only(stops.sum(axis=1, dtype=np.float64))
 
     # Sets of leaves --------------------------------------------------------------------------
@@ -317,7 +296,7 @@ class HyperOpinion:
         (array([0.25]), array([0.58333333]))
         """
         in_leaves, n_inside = self._members(A)
-        tree = self._taxonomy
+        tree = self.taxonomy
         n_leaves = (tree.leaf_stop - tree.leaf_start)[tree.branching_nodes]
         return self._total_mass(in_leaves, n_inside == n_leaves)
 
@@ -367,14 +346,10 @@ class HyperOpinion:
         self, A: Label | Iterable[Label]
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
         """Mark the leaves of a set, and count them below each branching node."""
-        tree = self._taxonomy
+        tree = self.taxonomy
         is_collection = isinstance(A, Iterable) and not isinstance(A, (str, bytes, tuple))
         nodes = tree.resolve(list(A) if is_collection else [A])  # type: ignore[arg-type, list-item]
-        # Every node covers an interval: open and close it, then add up from the left.
-        edges = np.zeros(tree.n_leaves + 1, dtype=np.int64)
-        np.add.at(edges, tree.leaf_start[nodes], 1)
-        np.add.at(edges, tree.leaf_stop[nodes], -1)
-        in_leaves = np.cumsum(edges[:-1]) > 0
+        in_leaves = tree.clade_mask(nodes)[tree.leaf_nodes]
         counted = np.concatenate([[0], np.cumsum(in_leaves)])
         branching = tree.branching_nodes
         return in_leaves, counted[tree.leaf_stop[branching]] - counted[tree.leaf_start[branching]]
@@ -410,13 +385,13 @@ class HyperOpinion:
         >>> opinion.nodes().mass
         array([[0.1, 0.8, 0.1, 0. , 0. ]])
         """
-        tree, walk = self._taxonomy, self._walk
+        tree, walk = self.taxonomy, self._walk
         numbers = np.arange(tree.n_nodes) if nodes is None else tree.as_nodes(nodes)
         columns = tree.focal_columns[numbers]
         vacuity = np.pad(self.vacuity, ((0, 0), (tree.n_leaves, 0)), constant_values=np.nan)
 
         def plausibility(evidence: Matrix, strength: Matrix) -> Any:
-            stops = self._prior_weight / strength
+            stops = self.prior_weight / strength
             stops *= self._reach(evidence, strength, tree.branching_nodes)
             above = at_nodes(walk.add(walk.to_children(stops)), tree, numbers, 0.0)
             return self._reach(evidence, strength, numbers) + above
@@ -470,25 +445,20 @@ class HyperOpinion:
         order = np.argsort(member_of, kind="stable")
         counts = np.bincount(member_of, minlength=ids.size)
         starts = np.cumsum(counts) - counts
-        fused = np.add.reduceat(self._evidence[order], starts, axis=0, dtype=np.float64)
+        fused = np.add.reduceat(self.evidence[order], starts, axis=0, dtype=np.float64)
         if how == "averaging":
             fused /= counts[:, None]
-        if fused.max(initial=0) <= np.finfo(self._evidence.dtype).max:
-            fused = fused.astype(self._evidence.dtype, copy=False)
+        if fused.max(initial=0) <= np.finfo(self.evidence.dtype).max:
+            fused = fused.astype(self.evidence.dtype, copy=False)
         return self._with_evidence(fused, ids)
 
     def _with_evidence(self, evidence: FloatArray, groups: npt.NDArray[Any] | None) -> HyperOpinion:
-        return HyperOpinion(
-            self._taxonomy,
-            evidence,
-            self._base_rate,
-            self._prior_weight,
-            groups,
-            _walk=self._walk,
-        )
+        other = HyperOpinion(self.taxonomy, evidence, self.base_rate, self.prior_weight, groups)
+        other.__dict__["_walk"] = self._walk  # that of the same tree and prior
+        return other
 
     def __len__(self) -> int:
-        return int(self._evidence.shape[0])
+        return int(self.evidence.shape[0])
 
     @overload
     def __getitem__(self, index: str | tuple[Any, ...]) -> NodeOpinion: ...
@@ -506,8 +476,8 @@ class HyperOpinion:
             chosen: Any = index
         else:
             chosen = slice(int(rows), int(rows) + 1) if rows.ndim == 0 else rows
-        groups = None if self._groups is None else self._groups[chosen]
-        return self._with_evidence(self._evidence[chosen], groups)
+        groups = None if self.groups is None else self.groups[chosen]
+        return self._with_evidence(self.evidence[chosen], groups)
 
     def __iter__(self) -> Iterator[HyperOpinion]:
         return (self[row] for row in range(len(self)))
@@ -522,20 +492,20 @@ class HyperOpinion:
 
     # Without what was derived: it is cheaper to compute than to send.
     def __reduce__(self) -> tuple[Any, ...]:
-        arguments = self._taxonomy, self._evidence, self._base_rate, self._prior_weight
-        return HyperOpinion, (*arguments, self._groups)
+        arguments = self.taxonomy, self.evidence, self.base_rate, self.prior_weight
+        return HyperOpinion, (*arguments, self.groups)
 
     # For people ------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        tree = self._taxonomy
-        what = "sample" if self._groups is None else "group"
+        tree = self.taxonomy
+        what = "sample" if self.groups is None else "group"
         text = (
             f"HyperOpinion({len(self)} {what}{'' if len(self) == 1 else 's'}, "
             f"{tree.n_leaves} leaves, {tree.n_branching} branching nodes"
         )
         # Not worth a computation that takes long.
-        if 0 < self._evidence.size <= _REPR_SIZE:
+        if 0 < self.evidence.size <= _REPR_SIZE:
             text += f", mean nonspecificity {self.nonspecificity.mean():.2f}"
         return text + ")"
 
@@ -561,9 +531,9 @@ class HyperOpinion:
         """
         one = self[int(i)]
         reach = self._walk.multiply(one.local_belief.astype(np.float64))[0]
-        stops = one.mass[0, self._taxonomy.n_leaves :].astype(np.float64)
+        stops = one.mass[0, self.taxonomy.n_leaves :].astype(np.float64)
         return explain(
-            self._taxonomy, OpinionRow(reach, stops, one.leaf_probability[0].astype(np.float64))
+            self.taxonomy, OpinionRow(reach, stops, one.leaf_probability[0].astype(np.float64))
         )
 
     def to_frame(self, by: str = "focal_set") -> Any:

@@ -145,5 +145,5 @@ def create_app(
             "page. Fit one with a backbone, or use skh2edl predict."
         )
     # In this process and without a bar; the sender of an unreadable image gets its error.
-    estimator.set_params(on_bad_image="skip", n_workers=0, batch_size=16, verbose=0)
+    estimator.set_params(on_bad_image="skip", hardware__n_workers=0, batch_size=16, verbose=0)
     return build(Service(estimator, card, name, limits), hosts)

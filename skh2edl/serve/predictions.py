@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from ..decisions._ladders import Ladder, make_ladder
 from ..metrics.inputs import node_probabilities
+from ..opinions.explanation import NodeOpinion
 from ..opinions.hyper_opinion import HyperOpinion
-from ..opinions.reading import NodeOpinion
 from ..taxonomy.taxonomy import Taxonomy
 
 FloatArray = npt.NDArray[np.float64]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_softmax, logsumexp
 
 from .taxonomy import Taxonomy
 
@@ -40,17 +41,13 @@ def candidate_leaves(taxonomy: Taxonomy, candidates: Any) -> BoolArray:
         return np.ones(taxonomy.n_leaves, dtype=bool)
     if isinstance(candidates, str) or not isinstance(candidates, Iterable):
         candidates = [candidates]
-    listed = list(candidates)
     try:
-        nodes = taxonomy.resolve(listed)
+        nodes = taxonomy.resolve(list(candidates))
     except ValueError as error:
         raise ValueError(f"candidates must name nodes of the taxonomy: {error}") from None
     if not nodes.size:
         raise ValueError("candidates is empty. Name at least one node, or pass None for all.")
-    ends = np.zeros(taxonomy.n_leaves + 1, dtype=np.int64)
-    np.add.at(ends, taxonomy.leaf_start[nodes], 1)
-    np.add.at(ends, taxonomy.leaf_stop[nodes], -1)
-    return np.cumsum(ends)[:-1] > 0
+    return taxonomy.clade_mask(nodes)[taxonomy.leaf_nodes]
 
 
 def warn_if_unlikely(probability: FloatArray, least: float, *, stacklevel: int) -> None:
@@ -102,10 +99,6 @@ def condition(log_leaves: npt.NDArray[Any], mask: BoolArray) -> tuple[FloatArray
     """
     # In logarithms, so that it is exact where P(candidates) is too small for a float.
     logs = np.where(mask, np.asarray(log_leaves, dtype=np.float64), -np.inf)
-    largest = logs.max(axis=1, keepdims=True)
-    impossible = np.isneginf(largest[:, 0])
-    logs[np.ix_(impossible, mask)] = 0.0
-    shift = np.where(impossible[:, None], 0.0, largest)
-    total = shift + np.log(np.exp(logs - shift).sum(axis=1, keepdims=True))
-    probability = np.where(impossible, 0.0, np.minimum(np.exp(total[:, 0]), 1.0))
-    return logs - total, probability
+    probability = np.minimum(np.exp(logsumexp(logs, axis=1)), 1.0)
+    logs[np.ix_(np.isneginf(logs).all(axis=1), mask)] = 0.0
+    return log_softmax(logs, axis=1), probability

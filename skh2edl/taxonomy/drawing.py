@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from .tree import IntArray, Tree
 
 
-def draw_tree(tree: Tree, names: npt.NDArray[np.object_], counts: IntArray, max_lines: int) -> str:
+def draw_tree(tree: Any, counts: IntArray, max_lines: int) -> str:
     """Draw one line a node, folding what is deepest until the drawing fits.
 
     Parameters
     ----------
-    tree : Tree
+    tree : Taxonomy
         The tree.
-    names : ndarray of shape (n_nodes,)
-        Name of each node.
     counts : ndarray of shape (n_nodes,)
         Number to write behind each name; none where it is negative.
     max_lines : int
@@ -29,7 +27,8 @@ def draw_tree(tree: Tree, names: npt.NDArray[np.object_], counts: IntArray, max_
     widest = max(3, max_lines - 1)
 
     def caption(node: int) -> str:
-        return f"{names[node]} ({counts[node]})" if counts[node] >= 0 else str(names[node])
+        name = str(tree.names[node])
+        return f"{name} ({counts[node]})" if counts[node] >= 0 else name
 
     return "\n".join(_lines(tree, caption, deepest, widest))
 

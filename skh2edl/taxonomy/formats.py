@@ -14,25 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from .names import Name, clean_names, fill_row, shown, trim_row
-from .tables import close_gaps, read_text
-from .tree import IntArray, NodeList, check_depth
+from .tables import close_gaps, load_json, rows_of
+from .tree import NodeList, check_depth
 
+# Tells our JSON from any other object.
 _JSON_FORMAT = "skh2edl.taxonomy"
 # Nodes that parts standing in several places of a nested mapping may add.
 _MAX_REPEATED = 1_000_000
-
-
-def rows_of(table: Any) -> Iterable[Any]:
-    """Return the rows of a DataFrame, an array or any sequence of rows."""
-    if hasattr(table, "itertuples"):
-        rows: Iterable[Any] = table.itertuples(index=False, name=None)
-        return rows
-    if isinstance(table, str) or not isinstance(table, Iterable):
-        raise TypeError(f"Give a sequence of rows, got {shown(table)}.")
-    return table
 
 
 def read_rows(rows: Any) -> Iterable[list[Any]]:
@@ -161,21 +151,13 @@ def read_nltk(tree: Any) -> NodeList:
     return walk_down(tree, describe)
 
 
-def write_nested(names: npt.NDArray[np.object_], parents: IntArray) -> dict[str, Any]:
+def write_nested(tree: Any) -> dict[str, Any]:
     """Return ``{"name": ..., "children": [...]}``, as JSON of many programs has it."""
-    records: list[dict[str, Any]] = [{"name": name} for name in names.tolist()]
-    for node, parent in enumerate(parents.tolist()):
+    records: list[dict[str, Any]] = [{"name": name} for name in tree.names.tolist()]
+    for node, parent in enumerate(tree.parents.tolist()):
         if parent >= 0:
             records[parent].setdefault("children", []).append(records[node])
     return records[0]
-
-
-def load_json(path: str | os.PathLike[str]) -> Any:
-    """Return what a JSON file holds, unpacked if its name ends in ``.gz``."""
-    try:
-        return json.loads(read_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{os.fspath(path)} is not valid JSON: {error}.") from None
 
 
 def read_folder(directory: str | os.PathLike[str], root_name: Name | None) -> NodeList:
@@ -196,20 +178,15 @@ def read_folder(directory: str | os.PathLike[str], root_name: Name | None) -> No
     return walk_down((top.resolve().name if root_name is None else root_name, top), describe)
 
 
-def write_json(
-    names: npt.NDArray[np.object_],
-    parents: IntArray,
-    level_names: tuple[str, ...] | None,
-    separator: str,
-) -> str:
+def write_json(tree: Any) -> str:
     """Write the arguments of a taxonomy as JSON."""
     record = {
         "format": _JSON_FORMAT,
         "version": 1,
-        "separator": separator,
-        "level_names": level_names,
-        "names": names.tolist(),
-        "parents": parents.tolist(),
+        "separator": tree.separator,
+        "level_names": tree.level_names,
+        "names": tree.names.tolist(),
+        "parents": tree.parents.tolist(),
     }
     return json.dumps(record, ensure_ascii=False)
 

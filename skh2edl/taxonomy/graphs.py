@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from .formats import load_json, rows_of
 from .names import Name, clean_names, is_blank, shown
-from .tables import read_text
+from .tables import load_json, read_text, rows_of
 from .tree import NodeList
 
 # How to make a tree of a graph whose nodes have several parents.

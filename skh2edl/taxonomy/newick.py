@@ -16,11 +16,12 @@ import numpy as np
 from .formats import walk_down
 from .names import Name, clean_name, shown
 from .tables import read_text
-from .tree import IntArray, NodeList, Tree, check_depth
+from .tree import IntArray, NodeList, check_depth
 
 # Endings of Newick files.
 ENDINGS = (".nwk", ".newick", ".tre", ".tree")
 
+# A comment, a quoted name in which '' is a quote, a sign, or a bare name or length.
 _NEWICK_TOKEN = re.compile(
     r"""\s*(?:
         (?P<comment>\[[^\]]*\])
@@ -30,6 +31,7 @@ _NEWICK_TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
+# What may come after each kind of token.
 _NEWICK_FOLLOWS = {
     "": {"(", "name"},
     "(": {"(", "name", ",", ")", ":"},
@@ -131,14 +133,14 @@ def _name_clades(names: list[Name | None], parents: IntArray, root_name: Name) -
     ], parents
 
 
-def write_newick(tree: Tree, names: Any) -> str:
+def write_newick(tree: Any) -> str:
     """Write the tree as Newick text, with names in quotes where they need them."""
     # Deepest first, so that every node finds the text of its children; not recursive.
     texts: dict[int, str] = {}
     for node in range(tree.n_nodes - 1, -1, -1):
         first, count = int(tree.first_child[node]), int(tree.n_children[node])
         below = ",".join(texts.pop(child) for child in range(first, first + count))
-        texts[node] = (f"({below})" if count else "") + _quoted(str(names[node]))
+        texts[node] = (f"({below})" if count else "") + _quoted(str(tree.names[node]))
     return texts[0] + ";"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import os
 import warnings
 import zlib
@@ -36,6 +37,24 @@ def read_text(path: str | os.PathLike[str]) -> str:
                 f"{os.fspath(path)} cannot be read as text in UTF-8: {error}. It may be "
                 "half-downloaded: fetch it again, or save it as UTF-8."
             ) from None
+
+
+def load_json(path: str | os.PathLike[str]) -> Any:
+    """Return what a JSON file holds, unpacked if its name ends in ``.gz``."""
+    try:
+        return json.loads(read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{os.fspath(path)} is not valid JSON: {error}.") from None
+
+
+def rows_of(table: Any) -> Iterable[Any]:
+    """Return the rows of a DataFrame, an array or any sequence of rows."""
+    if hasattr(table, "itertuples"):
+        rows: Iterable[Any] = table.itertuples(index=False, name=None)
+        return rows
+    if isinstance(table, str) or not isinstance(table, Iterable):
+        raise TypeError(f"Give a sequence of rows, got {shown(table)}.")
+    return table
 
 
 def read_cells(path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -16,15 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from .formats import load_json, read_paths
+from .formats import read_paths
 from .graphs import join_forest, read_edges
 from .names import Name, is_blank, shown, trim_row
-from .tables import read_columns
+from .tables import load_json, read_columns
 from .tree import IntArray, NodeList, breadth_first_order, raise_cycle
 
+# The ranks that a tree has where none are named: those that most lists fill.
 MAIN_RANKS = (
     "domain", "superkingdom", "kingdom", "phylum", "class", "order", "family", "genus", "species",
 )  # fmt: skip
+# Statuses, in lower case, of taxa that are no synonyms.
 _CURRENT = {"", "accepted", "valid", "provisionally accepted", "doubtful"}
 # Terms of a checklist, in the order in which its reader takes them.
 _TAXON_TERMS = (
@@ -63,63 +65,63 @@ def ranked_nodes(
     root_name : str or None
         The root's name; None means "root", or the name of `under`.
     """
-    n_taxa = len(ids)
     order, _ = breadth_first_order(np.concatenate([[-1], np.where(parents < 0, 0, parents + 1)]))
-    if order.size <= n_taxa:
-        raise_cycle(names, parents, order[1:] - 1)
     order = order[1:] - 1  # without the root above all
-    inside = np.ones(n_taxa, dtype=bool)
+    if order.size < len(ids):
+        raise_cycle(names, parents, order)
     if under is not None:
         top = _find_taxon(ids, names, under)
         root_name = names[top] if root_name is None else root_name
-        inside[:] = False
-        inside[top] = True
-        for taxon in order.tolist():
-            inside[taxon] |= parents[taxon] >= 0 and inside[parents[taxon]]
-        inside[top] = False
-        order = order[inside[order]]  # nothing else is looked at
-    own = {rank for rank, kept in zip(ranks, inside.tolist(), strict=True) if kept}
+        order = _below(top, order, parents)  # nothing else is looked at
+    own = {ranks[taxon] for taxon in order.tolist()}
     levels = [rank for rank in (MAIN_RANKS if wanted is None else wanted) if rank in own]
     if not levels:
         raise ValueError(
             f"No taxon has one of the ranks {shown(list(wanted or MAIN_RANKS))}; there are "
             f"{shown(sorted(own))}. Name those to keep with ranks=..."
         )
-    place = {rank: number for number, rank in enumerate(levels)}
-    level = np.array([place.get(rank, -1) for rank in ranks])
-    level[~inside] = -1
+    level_of = {rank: number for number, rank in enumerate(levels)}
 
-    # Nearest kept taxon at or above each, and where its node is.
-    nearest = np.full(n_taxa, -1)
-    node_of: dict[int, int] = {-1: 0}
+    # The nearest kept taxon at or above each, the node of each kept one, and its level.
+    nearest = {-1: -1}
+    node_of = {-1: 0}
+    level = {-1: -1}
     used: set[tuple[int, str]] = set()
     nodes: list[Any] = ["root" if root_name is None else root_name]
     above = [-1]
     for taxon in order.tolist():
-        parent = int(parents[taxon])
-        kept = int(nearest[parent]) if parent >= 0 else -1
-        if level[taxon] < 0:
+        kept = nearest.get(int(parents[taxon]), -1)
+        if ranks[taxon] not in level_of:
             nearest[taxon] = kept
             continue
-        start = int(level[kept]) + 1 if kept >= 0 else 0
-        if start > level[taxon]:
+        nearest[taxon] = taxon
+        level[taxon] = level_of[ranks[taxon]]
+        if level[kept] >= level[taxon]:
             raise ValueError(
                 f"{shown(names[taxon])} has the rank {ranks[taxon]!r} and lies below "
                 f"{shown(names[kept])} of rank {ranks[kept]!r}. Give ranks=... from the top down."
             )
-        nearest[taxon] = taxon
         node, name = node_of[kept], names[taxon]
         if (node, name) in used:
             name = f"{name} [{ids[taxon]}]"  # two taxa of one name, kept apart by their ids
         used.add((node, name))
         # A skipped rank: the taxon stands for itself there.
-        for _ in range(start, int(level[taxon]) + 1):
+        for _ in range(level[kept], level[taxon]):
             nodes.append(name)
             above.append(node)
             node = len(nodes) - 1
         node_of[taxon] = node
-    deepest = int(level[level >= 0].max())
-    return nodes, np.asarray(above, dtype=np.int64), levels[: deepest + 1]
+    return nodes, np.asarray(above, dtype=np.int64), levels[: max(level.values()) + 1]
+
+
+def _below(top: int, order: IntArray, parents: IntArray) -> IntArray:
+    """Return the taxa below one of them, in breadth-first order."""
+    inside = np.zeros(len(parents) + 1, dtype=bool)  # the last place is that of no parent, -1
+    inside[top] = True
+    for taxon in order.tolist():
+        inside[taxon] |= inside[parents[taxon]]
+    inside[top] = False
+    return order[inside[order]]
 
 
 def _find_taxon(ids: Sequence[Any], names: Sequence[str], under: str) -> int:

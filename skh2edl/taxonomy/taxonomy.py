@@ -50,6 +50,9 @@ class Taxonomy(Builders, Tree):
 
     Attributes
     ----------
+    n_nodes, n_leaves, n_branching, n_decisions, n_levels : int
+        Numbers of nodes (the root included), of leaves, of nodes with two or more children, of
+        their children, and the depth of the deepest node.
     names, parents, depths, heights, first_child, n_children : ndarray of shape (n_nodes,)
         The tree as arrays: name, parent (-1 for the root), edges from the root, edges of the
         longest path down, number of the first child, number of children.
@@ -396,7 +399,7 @@ class Taxonomy(Builders, Tree):
 
     def to_json(self) -> str:
         """Write the tree as JSON text, which :meth:`from_json` reads."""
-        return formats.write_json(self.names, self.parents, self.level_names, self.separator)
+        return formats.write_json(self)
 
     def to_nested(self) -> dict[str, Any]:
         """Return the tree as records with a name and children, which :meth:`from_nested` reads.
@@ -406,7 +409,7 @@ class Taxonomy(Builders, Tree):
         >>> Taxonomy.flat(["cat", "dog"]).to_nested()
         {'name': 'root', 'children': [{'name': 'cat'}, {'name': 'dog'}]}
         """
-        return formats.write_nested(self.names, self.parents)
+        return formats.write_nested(self)
 
     def to_newick(self) -> str:
         """Write the tree as Newick text, which :meth:`from_newick` reads.
@@ -416,7 +419,7 @@ class Taxonomy(Builders, Tree):
         >>> Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog's": None}).to_newick()
         "((lynx,puma)cat,'dog''s')root;"
         """
-        return write_newick(self, self.names)
+        return write_newick(self)
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
         """Write a table with a line for each leaf and a column for each level.
@@ -484,7 +487,7 @@ class Taxonomy(Builders, Tree):
             counts = np.where(self.n_children > 0, self.leaf_stop - self.leaf_start, -1)
         else:
             counts = self.sum_below(np.bincount(self.resolve(labels), minlength=self.n_nodes))
-        return draw_tree(self, self.names, counts, max_lines)
+        return draw_tree(self, counts, max_lines)
 
     def __str__(self) -> str:
         return self.draw()

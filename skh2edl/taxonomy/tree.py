@@ -74,7 +74,12 @@ class Tree:
             own = last_decision[low:high]
             last_decision[low:high] = np.where(own >= 0, own, last_decision[parents[low:high]])
 
-        self.level_names = check_level_names(level_names, int(depths[-1]))
+        self.n_nodes = n_nodes
+        self.n_leaves = leaf_nodes.size
+        self.n_branching = branching.size
+        self.n_decisions = decision_children.size
+        self.n_levels = int(depths[-1])
+        self.level_names = check_level_names(level_names, self.n_levels)
         self.parents = read_only(parents)
         self.depths = read_only(depths)
         self.heights = read_only(heights)
@@ -89,31 +94,6 @@ class Tree:
         self.decision_children = read_only(decision_children)
         self.last_decision = read_only(last_decision)
         self.parent_decision = read_only(last_decision[branching[decision_nodes]])
-
-    @property
-    def n_nodes(self) -> int:
-        """Number of nodes, the root included."""
-        return self.parents.size
-
-    @property
-    def n_leaves(self) -> int:
-        """Number of leaves."""
-        return self.leaf_nodes.size
-
-    @property
-    def n_branching(self) -> int:
-        """Number of nodes with two or more children."""
-        return self.branching_nodes.size
-
-    @property
-    def n_decisions(self) -> int:
-        """Number of children of branching nodes."""
-        return self.decision_children.size
-
-    @property
-    def n_levels(self) -> int:
-        """Depth of the deepest node."""
-        return int(self.depths[-1])
 
     @cached_property
     def last_of_chain(self) -> IntArray:

@@ -22,6 +22,9 @@ __all__ = ["Backbone", "create_backbone", "extract_features", "parameter_groups"
 # Prefixes of names that timm looks up on Hugging Face's hub and in a local folder.
 _SOURCES = ("hf-hub:", "hf_hub:", "local-dir:")
 
+# Of weights and images; convolutions are faster in it.
+_MEMORY_FORMAT = torch.channels_last
+
 _AUTOCAST = {
     "32-true": None,
     "bf16-mixed": torch.bfloat16,
@@ -41,7 +44,6 @@ class Backbone(nn.Module):
     data_config : mapping
         As `timm.data.resolve_model_data_config` gives it.
     n_features : int
-    channels_last : bool, default=True
 
     Attributes
     ----------
@@ -58,14 +60,12 @@ class Backbone(nn.Module):
         name: str,
         data_config: Mapping[str, Any],
         n_features: int,
-        channels_last: bool = True,
     ) -> None:
         super().__init__()
         self.model = model
         self.name = name
         self.data_config = dict(data_config)
         self.n_features = n_features
-        self.channels_last = channels_last
         self.frozen = False
         # Not in the state dict: they belong to the configuration, which is stored beside it.
         for key in ("mean", "std"):
@@ -82,9 +82,7 @@ class Backbone(nn.Module):
         """Give the features (n, n_features) of uint8 pixels, or of normalised floats."""
         if not images.is_floating_point():
             images = (images.float() - self.mean) / self.std
-        if self.channels_last:
-            images = images.contiguous(memory_format=torch.channels_last)
-        return self.model(images)
+        return self.model(images.contiguous(memory_format=_MEMORY_FORMAT))
 
     def train(self, mode: bool = True) -> "Backbone":
         """Set the mode; a frozen model stays in evaluation mode (batch statistics too)."""
@@ -122,9 +120,7 @@ def create_backbone(
     mean: tuple[float, float, float] | None = None,
     std: tuple[float, float, float] | None = None,
     seed: int = 0,
-    channels_last: bool = True,
     n_features: int | None = None,
-    **options: Any,
 ) -> Backbone:
     """Create a timm model by name, without its classifier, or make a backbone of a module.
 
@@ -148,12 +144,8 @@ def create_backbone(
         Normalisation of pixels in 0..1. None takes that of the weights.
     seed : int, default=0
         For the random start; the global generators stay untouched.
-    channels_last : bool, default=True
-        Memory format of weights and images; faster for convolutions.
     n_features : int, default=None
         Length of the features, where it is known. None runs one image to find out.
-    **options
-        For `timm.create_model`, for example `drop_path_rate=0.1`.
 
     Returns
     -------
@@ -169,15 +161,15 @@ def create_backbone(
     """
     size = None if image_size is None else _as_pair(image_size)
     if isinstance(name, nn.Module):
-        return _from_module(name, weights, size, crop_pct, mean, std, channels_last)
+        return _from_module(name, weights, size, crop_pct, mean, std)
     config = _pretrained_config(name)
     if weights == "packaged" and name != "tf_efficientnet_lite0":
         raise ValueError(
             f'weights="packaged" are those of backbone="tf_efficientnet_lite0", got {name!r}. '
             "Choose that backbone, or other weights."
         )
-    if size is not None and config.get("fixed_input_size"):
-        options = {"img_size": size, **options}
+    fixes_size = size is not None and config.get("fixed_input_size")
+    options = {"img_size": size} if fixes_size else {}
     with isolated_rng(seed):
         model = _build(name, weights == "pretrained", options)
         if weights == "packaged":
@@ -185,13 +177,12 @@ def create_backbone(
         elif weights is not None and weights != "pretrained":
             load_weights(model, weights)
         data = _data_config(model, size, crop_pct, mean, std)
-        if channels_last:
-            model = model.to(memory_format=torch.channels_last)
+        model = model.to(memory_format=_MEMORY_FORMAT)
         if n_features is None:
             n_features = _count_features(model, name, data["input_size"])
     if name.startswith(_SOURCES):
         name = is_rebuildable(model, options) or name
-    return Backbone(model, name, data, n_features, channels_last)
+    return Backbone(model, name, data, n_features)
 
 
 def _from_module(
@@ -201,7 +192,6 @@ def _from_module(
     crop_pct: float | None,
     mean: tuple[float, ...] | None,
     std: tuple[float, ...] | None,
-    channels_last: bool,
 ) -> Backbone:
     """Make a backbone of a copy of a module."""
     model = adapt(copy.deepcopy(module), size)
@@ -212,11 +202,8 @@ def _from_module(
     # Its layers and how features are read from them: what a cache must tell apart.
     kind = type(model.model).__name__
     name = f"{kind}-{hash_values(repr(model))[:8]}"
-    if channels_last:
-        model = model.to(memory_format=torch.channels_last)
-    return Backbone(
-        model, name, data, _count_features(model, kind, data["input_size"]), channels_last
-    )
+    model = model.to(memory_format=_MEMORY_FORMAT)
+    return Backbone(model, name, data, _count_features(model, kind, data["input_size"]))
 
 
 def _as_pair(image_size: int | tuple[int, int]) -> tuple[int, int]:
@@ -318,7 +305,6 @@ class _WithHead:
 
     def __init__(self, backbone: Backbone, head: nn.Module) -> None:
         model: Any = backbone.model
-        named: Any = head
         self.pretrained_cfg = getattr(model, "pretrained_cfg", {})
         if hasattr(model, "group_matcher"):
             self.group_matcher = model.group_matcher
@@ -328,11 +314,8 @@ class _WithHead:
             *model.named_parameters(),
             *((f"{place}.{name}", parameter) for name, parameter in head.named_parameters()),
         ]
-        self.no_decay: set[str] = set()
-        if hasattr(model, "no_weight_decay"):
-            self.no_decay |= set(model.no_weight_decay())
-        if hasattr(head, "no_weight_decay"):
-            self.no_decay |= {f"{place}.{name}" for name in named.no_weight_decay()}
+        own = getattr(model, "no_weight_decay", set)
+        self.no_decay: set[str] = set(own())
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         return iter(self._parameters)
@@ -354,7 +337,6 @@ def parameter_groups(
     ----------
     backbone : Backbone
     head : nn.Module
-        May name parameters to spare in a method `no_weight_decay`.
     weight_decay : float, default=0.05
     layer_decay : float, default=None
         Each layer below the head learns at this times the rate of the layer above it.

@@ -17,16 +17,17 @@ _FORMAT = 3
 # What does not change the result of a fit: a run may be resumed with other values of these.
 PARAMETERS_THAT_MAY_DIFFER = {
     "taxonomy",
-    "checkpoint_dir",
-    "memory",
-    "n_workers",
     "verbose",
     "warm_start",
-    "accelerator",
-    "devices",
-    "strategy",
     "recipe",  # their own parameters count, one by one
     "hardware",
+    "prior",
+    "hardware__accelerator",
+    "hardware__devices",
+    "hardware__strategy",
+    "hardware__n_workers",
+    "hardware__checkpoint_dir",
+    "hardware__memory",
     # Of a fit on fixed features, which has no checkpoints.
     "l2",
     "tol",

@@ -1,18 +1,23 @@
-"""How a network is trained and where: parameters that most users leave alone, in two objects."""
+"""How a network is trained and where: parameters that most users leave alone, in objects."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
+import joblib
 import torch
 from sklearn.base import BaseEstimator
 
+from ..heads.prior import Prior
 from ..utils.sklearn_tools import Interval, StrOptions
 from .devices import ACCELERATORS
 
 
+@dataclass(repr=False, kw_only=True)
 class Recipe(BaseEstimator):
     """How a network is trained, beside its epochs, batch size and learning rate.
 
@@ -54,6 +59,17 @@ class Recipe(BaseEstimator):
     Recipe(clip_norm=None, weight_decay=0.01)
     """
 
+    optimizer: str = "adamw"
+    weight_decay: float = 0.05
+    warmup_epochs: float = 0.0
+    backbone_lr_scale: float = 1.0
+    layer_decay: float | None = None
+    clip_norm: float | None = 1.0
+    ema_decay: float | None = None
+    augmentation: str | Mapping[str, Any] | Callable[..., Any] = "timm"
+    selection: str | Callable[..., float] = "balanced_accuracy"
+    patience: int | None = None
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "optimizer": [StrOptions({"adamw", "sgd"})],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
@@ -67,34 +83,10 @@ class Recipe(BaseEstimator):
         "patience": [Interval(Integral, 1, None, closed="left"), None],
     }
 
-    def __init__(
-        self,
-        *,
-        optimizer: str = "adamw",
-        weight_decay: float = 0.05,
-        warmup_epochs: float = 0.0,
-        backbone_lr_scale: float = 1.0,
-        layer_decay: float | None = None,
-        clip_norm: float | None = 1.0,
-        ema_decay: float | None = None,
-        augmentation: str | Mapping[str, Any] | Callable[..., Any] = "timm",
-        selection: str | Callable[..., float] = "balanced_accuracy",
-        patience: int | None = None,
-    ) -> None:
-        self.optimizer = optimizer
-        self.weight_decay = weight_decay
-        self.warmup_epochs = warmup_epochs
-        self.backbone_lr_scale = backbone_lr_scale
-        self.layer_decay = layer_decay
-        self.clip_norm = clip_norm
-        self.ema_decay = ema_decay
-        self.augmentation = augmentation
-        self.selection = selection
-        self.patience = patience
 
-
+@dataclass(repr=False, kw_only=True)
 class Hardware(BaseEstimator):
-    """Where a network is trained, as in Lightning Fabric.
+    """Where a network is trained: devices as in Lightning Fabric, processes and folders.
 
     Parameters
     ----------
@@ -110,6 +102,12 @@ class Hardware(BaseEstimator):
         Arithmetic of the backbone; "auto" is bfloat16 on a GPU that computes in it.
     compile : bool, default=False
         Whether to run the network through ``torch.compile``.
+    n_workers : int, default=None
+        Processes that decode images; None chooses.
+    checkpoint_dir : path, default=None
+        Folder of a checkpoint after each epoch: the same call of `fit` resumes from it.
+    memory : str or joblib.Memory, default=None
+        Where the features of a frozen backbone are kept, image by image.
 
     Examples
     --------
@@ -117,28 +115,25 @@ class Hardware(BaseEstimator):
     >>> clf = H2EDLClassifier(hardware=Hardware(devices=4, strategy="ddp"))
     """
 
+    accelerator: str = "auto"
+    devices: int | str | list[int] = 1
+    strategy: str = "auto"
+    precision: str = "auto"
+    compile: bool = False
+    n_workers: int | None = None
+    checkpoint_dir: str | os.PathLike[str] | None = None
+    memory: str | joblib.Memory | None = None
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "accelerator": [StrOptions(set(ACCELERATORS))],
         "devices": [str, Integral, list],
         "strategy": [str],
         "precision": [StrOptions({"auto", "32-true", "bf16-mixed", "16-mixed"})],
         "compile": ["boolean"],
+        "n_workers": [Interval(Integral, 0, None, closed="left"), None],
+        "checkpoint_dir": [str, os.PathLike, None],
+        "memory": [str, joblib.Memory, None],
     }
-
-    def __init__(
-        self,
-        *,
-        accelerator: str = "auto",
-        devices: int | str | list[int] = 1,
-        strategy: str = "auto",
-        precision: str = "auto",
-        compile: bool = False,
-    ) -> None:
-        self.accelerator = accelerator
-        self.devices = devices
-        self.strategy = strategy
-        self.precision = precision
-        self.compile = compile
 
 
 # Recipes by name. The paper states AdamW, its epochs and the selection; the rest is our choice.
@@ -148,44 +143,42 @@ RECIPES: dict[str, dict[str, Any]] = {
 }
 
 
-def find_recipe(recipe: Recipe | str | None) -> Recipe:
-    """Return the recipe itself: None means "fine_grained", the defaults of :class:`Recipe`.
+# Priors by name.
+PRIORS: dict[str, dict[str, Any]] = {
+    "uniform": {},
+    "inverse_frequency": {"power": 1.0},  # the paper's base-rate variant
+}
+# Parameter of a classifier -> the object that groups parameters, and those that have a name.
+GROUPS: dict[str, type[BaseEstimator]] = {"recipe": Recipe, "hardware": Hardware, "prior": Prior}
+NAMED = {"recipe": RECIPES, "hardware": {}, "prior": PRIORS}
+
+
+def find_group(group: str, value: Any) -> Any:
+    """Return the object itself that groups parameters: None means its defaults.
 
     Parameters
     ----------
-    recipe : Recipe, str or None
-        A recipe, or the name of one in `RECIPES`.
+    group : str
+        A key of `GROUPS`.
+    value : object, str or None
+        What the classifier's parameter of that name is.
 
     Examples
     --------
-    >>> find_recipe("paper").backbone_lr_scale
+    >>> find_group("recipe", "paper").backbone_lr_scale
     0.1
+    >>> find_group("hardware", None)
+    Hardware()
     """
-    if isinstance(recipe, Recipe):
-        return recipe
-    name = "fine_grained" if recipe is None else recipe
-    if name not in RECIPES:
-        raise ValueError(f"recipe must be a Recipe or one of {list(RECIPES)}, got {recipe!r}.")
-    return Recipe(**RECIPES[name])
-
-
-def find_hardware(hardware: Hardware | None) -> Hardware:
-    """Return the hardware itself; None means one device, the best there is.
-
-    Parameters
-    ----------
-    hardware : Hardware or None
-        Where to train.
-    """
-    if hardware is not None and not isinstance(hardware, Hardware):
-        raise ValueError(
-            f"hardware must be a Hardware, such as Hardware(devices=2), got {hardware!r}."
-        )
-    return Hardware() if hardware is None else hardware
-
-
-# Parameter of a classifier -> the object that groups parameters.
-GROUPS: dict[str, type[Recipe] | type[Hardware]] = {"recipe": Recipe, "hardware": Hardware}
+    kind, named = GROUPS[group], NAMED[group]
+    if isinstance(value, kind):
+        return value
+    if value is None:
+        return kind()
+    if isinstance(value, str) and value in named:
+        return kind(**named[value])
+    others = f"or one of {list(named)}" if named else "or None"
+    raise ValueError(f"{group} must be a {kind.__name__} {others}, got {value!r}.")
 
 
 def resolve_precision(precision: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .network import Network
+from .recipe import GROUPS, find_group
 
 # They belong to what was learnt: a fit that resumes keeps them.
 _FIXED_ON_RESUME = (
@@ -15,10 +17,7 @@ _FIXED_ON_RESUME = (
     "weights",
     "image_size",
     "evidence",
-    "base_rate_power",
-    "base_rate_smoothing",
-    "prior_weight",
-    "prior_scale",
+    "prior",
     "leaf_prior",
     "group_level",
 )
@@ -32,7 +31,12 @@ def fixed_parameters(estimator: Any) -> dict[str, Any]:
     estimator : classifier
         Fitted.
     """
-    return {name: getattr(estimator, name) for name in _FIXED_ON_RESUME if hasattr(estimator, name)}
+    return {
+        # `set_params` changes the prior in place.
+        name: copy.copy(getattr(estimator, name)) if name == "prior" else getattr(estimator, name)
+        for name in _FIXED_ON_RESUME
+        if hasattr(estimator, name)
+    }
 
 
 def check_unchanged(estimator: Any) -> None:
@@ -43,14 +47,21 @@ def check_unchanged(estimator: Any) -> None:
     estimator : classifier
         Fitted before.
     """
-    before = getattr(estimator, "_fitted_with", {})
-    changed = [name for name, value in before.items() if getattr(estimator, name) != value]
+    before = {
+        name: (_resolved(name, value), _resolved(name, getattr(estimator, name)))
+        for name, value in getattr(estimator, "_fitted_with", {}).items()
+    }
+    changed = {name: old for name, (old, new) in before.items() if old != new}
     if changed:
         raise ValueError(
             f"{', '.join(changed)} changed since the last fit, and training cannot resume with "
-            f"other values: they were {[before[name] for name in changed]}. Set them back, or "
+            f"other values: they were {list(changed.values())}. Set them back, or "
             "set warm_start=False and call fit."
         )
+
+
+def _resolved(name: str, value: Any) -> Any:
+    return find_group(name, value) if name in GROUPS else value
 
 
 def resume_head(network: Network, previous: Network, label_weight: npt.NDArray[np.float64]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ def hash_values(*parts: Any) -> str:
     Parameters
     ----------
     *parts : ndarray or JSON-able value
-        What to hash; anything else counts by its ``repr``.
+        What to hash; anything else counts by its ``repr`` without its place in memory.
 
     Examples
     --------
@@ -33,8 +34,12 @@ def hash_values(*parts: Any) -> str:
             digest.update(f"{part.dtype}{part.shape}".encode())
             digest.update(np.ascontiguousarray(part).tobytes())
         else:
-            digest.update(json.dumps(part, sort_keys=True, default=repr).encode())
+            digest.update(json.dumps(part, sort_keys=True, default=_shown).encode())
     return digest.hexdigest()
+
+
+def _shown(value: Any) -> str:
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
 def hash_weights(module: torch.nn.Module) -> str:

@@ -208,7 +208,7 @@ def test_training_in_epochs_is_recorded_epoch_by_epoch(data, tmp_path):
         "zoo", "test_resnet", weights=None, epochs=2, seeds=(0,), parameters=recipe,
         methods=["Flat-CE"], tables=["main"],
     )  # fmt: skip
-    run_experiments(runs, data, tmp_path, machine={"n_workers": 0}, verbose=0)
+    run_experiments(runs, data, tmp_path, machine={"hardware__n_workers": 0}, verbose=0)
     (record,) = read_records(tmp_path)
     assert record["history"]["epoch"] == [0, 1]
     scores = record["history"]["val_score"]

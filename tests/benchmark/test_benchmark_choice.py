@@ -1,76 +1,39 @@
 """Which candidates are fitted, and which one is chosen."""
 
-import numpy as np
 import pytest
 
-from skh2edl.benchmark.choice import Candidate, best, fit_grid
-
-DECADES = [{"l2": value} for value in (1e-1, 1e-2, 1e-3)]
+from skh2edl.benchmark.running import Candidate, best, fit_grid
 
 
-def grid_search(grid, plain, calibrated):
-    """Fit candidates whose scores are functions of the penalty."""
+@pytest.mark.parametrize(
+    ("scores", "chosen", "calibrated"),
+    [
+        ({0.1: (3, 3), 0.01: (1, 1), 0.001: (2, 2)}, 0.01, 0.01),
+        ({0.1: (3, 1), 0.01: (2, 2), 0.001: (1, 3)}, 0.001, 0.1),
+    ],
+)
+def test_each_score_chooses_a_candidate_and_only_these_keep_their_models(
+    scores, chosen, calibrated
+):
     fitted = []
 
     def fit(values, number):
         assert number == len(fitted)
         fitted.append(values)
-        l2 = values.get("l2", np.nan)
-        summary = {"parameters": values, "nll": plain(l2), "nll_calibrated": calibrated(l2)}
+        nll, after = scores[values["l2"]]
+        summary = {"parameters": values, "nll": nll, "nll_calibrated": after}
         return Candidate("fitted", "calibrated", summary)
 
-    return fit_grid(grid, fit), fitted
+    grid = [{"l2": value} for value in scores]
+    candidates = fit_grid(grid, fit)
+    assert fitted == [candidate.summary["parameters"] for candidate in candidates] == grid
+    assert best(candidates, "nll").summary["parameters"] == {"l2": chosen}
+    assert best(candidates, "nll_calibrated").summary["parameters"] == {"l2": calibrated}
+    # The others may be whole networks.
+    kept = {c.summary["parameters"]["l2"] for c in candidates if c.fitted is not None}
+    assert kept == {chosen, calibrated}
 
 
-def valley(at):
-    return lambda l2: abs(np.log10(l2) - np.log10(at))
-
-
-def values(candidates):
-    return [candidate.summary["parameters"]["l2"] for candidate in candidates]
-
-
-def test_a_grid_that_holds_both_choices_is_fitted_as_it_is():
-    candidates, fitted = grid_search(DECADES, valley(1e-2), valley(1e-2))
-    assert fitted == DECADES
-    assert values([best(candidates, "nll")]) == [1e-2]
-
-
-@pytest.mark.parametrize(
-    ("plain", "calibrated", "expected"),
-    [
-        (1e-4, 1e-2, [1e-1, 1e-2, 1e-3, 1e-4, 1e-5]),
-        (1e-2, 1.0, [10.0, 1.0, 1e-1, 1e-2, 1e-3]),
-        (1e-4, 1.0, [10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5]),
-        # If the best is at an end, one more candidate confirms it.
-        (1e-3, 1e-2, [1e-1, 1e-2, 1e-3, 1e-4]),
-        # At most three more.
-        (1e-9, 1e-2, [1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6]),
-    ],
-)
-def test_a_grid_is_extended_beyond_an_end_that_is_chosen(plain, calibrated, expected):
-    candidates, _ = grid_search(DECADES, valley(plain), valley(calibrated))
-    assert values(candidates) == expected
-    for score, at in (("nll", plain), ("nll_calibrated", calibrated)):
-        nearest = min(expected, key=valley(at))
-        chosen = best(candidates, score)
-        assert chosen.summary["parameters"] == {"l2": nearest}
-        assert chosen.fitted == "fitted"
-    # Only the chosen models are kept: they may be whole networks.
-    assert sum(candidate.fitted is not None for candidate in candidates) <= 2
-
-
-@pytest.mark.parametrize(
-    "grid",
-    [
-        [],
-        [{"l2": 0.1}, {"l2": 0.01}],
-        [{"l2": 0.1}, {"l2": 0.01}, {"l2": 0.002}],
-        [{"l2": 0.1}, {"l2": 0.01}, {}],
-        [{"l2": 0.1}, {"l2": 0.1}, {"l2": 0.1}],
-        [{"l2": 0.1, "tol": 1.0}, {"l2": 0.01, "tol": 1.0}, {"l2": 0.001, "tol": 1.0}],
-    ],
-)
-def test_a_grid_that_is_not_geometric_is_not_extended(grid):
-    _, fitted = grid_search(grid, lambda l2: 0.0, lambda l2: 0.0)
-    assert fitted == (grid or [{}])
+def test_without_a_grid_one_candidate_is_fitted_as_it_is():
+    candidate = Candidate("fitted", "calibrated", {"nll": 1, "nll_calibrated": 1})
+    assert fit_grid([], lambda values, number: candidate) == [candidate]

@@ -10,7 +10,8 @@ from scipy.special import gammaln, psi
 from sklearn.model_selection import GridSearchCV
 
 import skh2edl
-from skh2edl import H2EDLClassifier, Recipe, Taxonomy
+from skh2edl import H2EDLClassifier, Prior, Recipe, Taxonomy
+from skh2edl.estimators.h2edl import VARIANTS
 from skh2edl.estimators.methods import MODEL_CLASSES as METHODS
 
 VARIANTS_OF_THE_737 = [f"737-{number}00" for number in range(2, 10)]
@@ -129,21 +130,33 @@ def test_equal_probabilities_with_different_evidence_have_different_vacuity():
     assert opinion.nonspecificity[1] > opinion.nonspecificity[0] + 0.1
 
 
-def test_parameters_of_recipe_and_hardware_are_reachable_from_a_search():
+def test_parameters_of_recipe_hardware_and_prior_are_reachable_from_a_search():
     X, y = undecided_planes(n_each=6)
     clf = H2EDLClassifier(PLANES, backbone=None, solver="adamw", max_epochs=1, random_state=0)
-    grid = {"recipe__weight_decay": [0.0, 0.5], "hardware__precision": ["32-true"], "l2": [0.01]}
+    grid = {
+        "recipe__weight_decay": [0.0, 0.5],
+        "hardware__precision": ["32-true"],
+        "prior__power": [0.5],
+        "l2": [0.01],
+    }
     search = GridSearchCV(clf, grid, cv=2).fit(X, y)
     assert search.best_estimator_.recipe.weight_decay in (0.0, 0.5)
     assert search.best_estimator_.hardware.precision == "32-true"
-    assert clf.recipe is None
+    assert search.best_estimator_.prior.power == 0.5
+    assert clf.recipe is clf.hardware is clf.prior is None
+
+
+def test_a_changed_variant_leaves_the_variant_as_it_is():
+    changed = H2EDLClassifier(**VARIANTS["base-rate"]).set_params(prior__scale=2.0)
+    assert changed.prior.get_params() | {"scale": 1.0} == Prior(power=1.0).get_params()
+    assert H2EDLClassifier(**VARIANTS["base-rate"]).set_params(prior__power=1.0).prior.scale == 1.0
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_classifier_writes_its_signature_out(name):
     kind = getattr(skh2edl, name)
-    parameters = inspect.signature(kind.__init__).parameters.values()
+    parameters = inspect.signature(kind).parameters.values()
     assert all(each.kind is not each.VAR_KEYWORD for each in parameters)
-    assert len(parameters) <= 38
-    assert set(kind().get_params(deep=False)) == {each.name for each in parameters} - {"self"}
+    assert len(parameters) <= 31
+    assert set(kind().get_params(deep=False)) == {each.name for each in parameters}
     assert "signature" not in vars(kind.__init__)

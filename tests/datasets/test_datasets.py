@@ -204,7 +204,9 @@ def test_malformed_aircraft_lists_are_named_with_the_line(tmp_path, file, text, 
 def test_a_binary_list_is_refused(tmp_path):
     data = write_aircraft(tmp_path)
     (data / "images_variant_val.txt").write_bytes(b"\x1f\x8b\x08\xff\xfe")
-    with pytest.raises(ValueError, match=r"images_variant_val\.txt is not a text file in UTF-8"):
+    with pytest.raises(
+        ValueError, match=r"images_variant_val\.txt cannot be read as text in UTF-8"
+    ):
         load_fgvc_aircraft(tmp_path)
 
 

@@ -23,6 +23,7 @@ from skh2edl import (
     CalibratedTreeClassifier,
     ConformalTreeClassifier,
     FlatCEClassifier,
+    Hardware,
     HedgedClassifier,
     NoveltyDetector,
     Taxonomy,
@@ -267,7 +268,7 @@ def test_pictures_are_served_alone_by_a_network_as_in_a_batch():
         weights=None,
         finetune="head",
         image_size=32,
-        n_workers=0,
+        hardware=Hardware(n_workers=0),
         random_state=0,
     ).fit(images[:30], y[:30])
     hedged = HedgedClassifier(FrozenEstimator(clf), 0.8).fit(images[30:], y[30:])

@@ -22,6 +22,7 @@ from skh2edl import (
     HierCEClassifier,
     HXEClassifier,
     IEDLClassifier,
+    Prior,
     Recipe,
     REDLClassifier,
     ReEDLClassifier,
@@ -61,7 +62,7 @@ METHODS = {
             **EVIDENCE,
             "risk": "log",
             "leaf_weight": 0.5,
-            "prior_weight": 3.0,
+            "prior": Prior(weight=3.0),
             "partial_labels": "soft",
         },
     ),
@@ -122,7 +123,10 @@ def test_the_classifier_is_its_head_with_the_same_options(method, data):
     X, labels, _ = data
     kind, options = METHODS[method]
     clf = method(TREE, backbone=None, l2=0.003, **options).fit(X, labels)
-    head = kind(TREE, 6, **options).double()
+    given = dict(options)
+    if prior := given.pop("prior", None):
+        given["prior_weight"] = prior.weight
+    head = kind(TREE, 6, **given).double()
     assert type(clf.network_.head) is kind
     head.load_state_dict(clf.network_.head.state_dict())
     features = clf.network_.standardized(torch.from_numpy(X))
@@ -167,8 +171,8 @@ def test_a_fit_by_epochs_resumes_with_the_same_bits(method, data, tmp_path, monk
     with monkeypatch.context() as patch:
         patch.setattr(CheckpointFile, "save", save_and_stop)
         with pytest.raises(KeyboardInterrupt):
-            by_epochs(method, checkpoint_dir=tmp_path).fit(X, labels)
-    resumed = by_epochs(method, checkpoint_dir=tmp_path).fit(X, labels)
+            by_epochs(method, hardware=Hardware(checkpoint_dir=tmp_path)).fit(X, labels)
+    resumed = by_epochs(method, hardware=Hardware(checkpoint_dir=tmp_path)).fit(X, labels)
     assert resumed.n_iter_ == whole.n_iter_ == 3
     np.testing.assert_array_equal(resumed.predict_log_proba(X), whole.predict_log_proba(X))
 
@@ -223,7 +227,7 @@ def test_only_flat_models_need_to_be_told_how_to_read_partial_labels():
 
 def test_flat_edl_is_h2edl_on_a_flat_tree(data):
     X, _, leaves = data
-    options = {"backbone": None, "base_rate_power": 1.0, "leaf_weight": 0.1, "tol": 1e-8}
+    options = {"backbone": None, "prior": "inverse_frequency", "leaf_weight": 0.1, "tol": 1e-8}
     rows = slice(10, None)
     flat = FlatEDLClassifier(**options).fit(X[rows], leaves[rows])
     tree = H2EDLClassifier(**options).fit(X[rows], leaves[rows])
@@ -293,7 +297,7 @@ def test_an_unreadable_image_gets_a_vacuous_opinion(tmp_path):
     good = tmp_path / "good.png"
     Image.fromarray(np.zeros((16, 16), dtype=np.uint8)).save(good)
     options = {"backbone": "test_resnet", "weights": None, "image_size": 16, "finetune": "head"}
-    clf = FlatEDLClassifier(TREE, on_bad_image="skip", base_rate_power=1.0, **options)
+    clf = FlatEDLClassifier(TREE, on_bad_image="skip", prior="inverse_frequency", **options)
     clf.fit([str(good)] * 6, ["lynx", "lynx", "puma", "wolf", "fox", "newt"])
     with pytest.warns(UserWarning, match="could not be read"):
         belief, vacuity = clf.predict_opinion([str(good), str(bad)])

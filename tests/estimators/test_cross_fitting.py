@@ -10,6 +10,7 @@ from skh2edl import (
     FlatCEClassifier,
     FlatEDLClassifier,
     H2EDLClassifier,
+    Hardware,
     Taxonomy,
 )
 from skh2edl.estimators.cross_fitting import (
@@ -78,7 +79,7 @@ def test_a_head_on_features_read_before_is_the_head_of_a_fit_on_the_images():
     images = rng.integers(0, 256, size=(24, 32, 32, 3), dtype=np.uint8)
     y = np.array(TREE.leaves)[np.arange(24) % 4]
     network = {"backbone": "test_resnet", "weights": None, "image_size": 32, "finetune": "head"}
-    clf = H2EDLClassifier(TREE, **network, random_state=0, n_workers=0)
+    clf = H2EDLClassifier(TREE, **network, random_state=0, hardware=Hardware(n_workers=0))
     features = read_features(clf, frozen_backbone(clf), images)
     fitted, expected = fit_head(clf, features, y), clf.fit(images, y)
     state, other = fitted.network_.state_dict(), expected.network_.state_dict()

@@ -162,7 +162,7 @@ def test_any_members_make_an_opinion_by_their_moments(data):
 
 def test_bootstrap_makes_members_of_a_deterministic_estimator_differ(data):
     X, y = data
-    model = H2EDLClassifier(TREE, backbone=None, base_rate_power=1.0)
+    model = H2EDLClassifier(TREE, backbone=None, prior="inverse_frequency")
     same = TreeEnsembleClassifier(model, 2, how="opinions", random_state=0).fit(X, y)
     first, second = (member.predict_proba(X) for member in same.estimators_)
     np.testing.assert_array_equal(first, second)

@@ -21,12 +21,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 
-from skh2edl import H2EDLClassifier, ImageFeatureExtractor, Taxonomy
+from skh2edl import H2EDLClassifier, Hardware, ImageFeatureExtractor, Taxonomy
 from skh2edl.training.backbones import Backbone, create_backbone
 from skh2edl.training.devices import on_device
 
 TREE = Taxonomy.from_nested({"dark": ["black", "brown"], "bright": ["white", "yellow"]})
-TINY = {"backbone": "test_resnet", "image_size": 32, "n_workers": 0}
+TINY = {"backbone": "test_resnet", "image_size": 32}
 N_FEATURES = 96
 
 
@@ -188,9 +188,13 @@ def test_a_search_over_the_head_runs_the_backbone_once_for_each_image(
 ):
     images, labels = data
     classifier = H2EDLClassifier(
-        TREE, weights=weights, finetune="head", memory=str(tmp_path / "cache"), **TINY
+        TREE,
+        weights=weights,
+        finetune="head",
+        hardware=Hardware(memory=str(tmp_path / "cache")),
+        **TINY,
     )
-    grid = {"kl_weight": [0.0, 0.1], "leaf_weight": [0.1, 1.0], "prior_weight": ["children", 2.0]}
+    grid = {"kl_weight": [0.0, 0.1], "leaf_weight": [0.1, 1.0], "prior__weight": ["children", 2.0]}
     search = GridSearchCV(classifier, grid, cv=2, error_score="raise").fit(images, labels)
     assert search.score(images, labels) == 1
     assert sum(computed) == len(images)
@@ -208,8 +212,8 @@ def test_extractor_and_classifier_share_a_cache(tmp_path, weights, data, compute
     images, labels = data
     memory = joblib.Memory(tmp_path / "cache", verbose=0)
     extractor(weights, memory=memory).fit_transform(images)
-    classifier = H2EDLClassifier(TREE, weights=weights, finetune="head", memory=memory, **TINY)
-    classifier.fit(images, labels).predict(images[::-1])
+    classifier = H2EDLClassifier(TREE, weights=weights, finetune="head", **TINY)
+    classifier.set_params(hardware__memory=memory).fit(images, labels).predict(images[::-1])
     assert sum(computed) == len(images)
 
 

@@ -9,7 +9,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from skh2edl import load_model
+from skh2edl import H2EDLClassifier, Hardware, Prior, Taxonomy, load_model
 from skh2edl.estimators.methods import MODEL_CLASSES
 from skh2edl.estimators.model_files import FORMAT_OF_NETWORKS, FORMAT_VERSION, WRAPPERS
 
@@ -69,3 +69,22 @@ def test_a_pickle_with_the_old_names_of_modules_loads(path):
     model = joblib.load(path)
     log_proba = model.predict_log_proba(np.array(expected["X"], dtype=np.float32))
     np.testing.assert_allclose(log_proba, expected["log_proba"][path.stem], rtol=1e-4, atol=1e-5)
+
+
+def test_parameters_of_earlier_releases_are_in_their_groups():
+    """A base rate, a weight and workers as the releases before wrote them, in file and pickle."""
+    clf = H2EDLClassifier(Taxonomy.flat(["a", "b"]), backbone=None)
+    clf.fit([[0.0], [1.0], [2.0]], ["a", "a", "b"])
+    state = clf.__getstate__()
+    now = ("prior", "hardware")
+    old = {"base_rate_power": 0.5, "prior_weight": 2.0, "n_workers": 3, "memory": "cache"}
+    before = {name: value for name, value in state.items() if name not in now} | old
+    before["_fitted_with"] = {"evidence": "softplus", "base_rate_power": 0.5, "prior_weight": 2.0}
+    loaded = H2EDLClassifier.__new__(H2EDLClassifier)
+    loaded.__setstate__(before)
+    assert loaded.prior == Prior(power=0.5, weight=2.0)
+    assert loaded.hardware == Hardware(n_workers=3, memory="cache")
+    assert not old.keys() & vars(loaded).keys()
+    loaded.partial_fit([[0.0]], ["a"])  # its prior is the one it was fitted with
+    with pytest.raises(ValueError, match=r"prior changed since the last fit"):
+        loaded.set_params(prior__weight=3.0).partial_fit([[0.0]], ["a"])

@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, c
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skh2edl import FlatCEClassifier, H2EDLClassifier, Hardware, HierCEClassifier, Taxonomy
+from skh2edl import FlatCEClassifier, H2EDLClassifier, Hardware, HierCEClassifier, Prior, Taxonomy
 from skh2edl.estimators.h2edl import VARIANTS
 from skh2edl.scorers import hierarchical_scorers, make_level_scorer
 
@@ -198,7 +198,7 @@ def test_bad_labels_are_named(labels, message):
         {"risk": "log", "evidence": "exp", "kl_weight": 0.001},
         {"risk": "digamma", "evidence": "softplus", "evidence_scale": "learn"},
         {"evidence": "relu", "tol": 1e-2},  # its kinks keep the gradient from going lower
-        {"base_rate_power": 0.5, "prior_weight": 2.0},
+        {"prior": Prior(power=0.5, weight=2.0)},
         {"consistency_weight": 0.1, "kl_per_child": False, "depth_weights": [1.0, 0.5, 0.25]},
     ],
 )
@@ -210,7 +210,7 @@ def test_every_form_of_the_method_learns(data, options):
 def test_base_rates_follow_the_formula(data):
     X, y = data
     keep = (y != "fox") | (np.arange(len(y)) % 3 == 0)
-    clf = H2EDLClassifier(TREE, backbone=None, base_rate_power=0.5)
+    clf = H2EDLClassifier(TREE, backbone=None, prior=Prior(power=0.5))
     clf.fit(X[keep], y[keep])
     start, stop = TREE.decision_offsets[TREE.branching.index(("dog",)) :][:2]
     expected = (np.array([10, 30, 30]) + 1.0) ** -0.5
@@ -219,7 +219,7 @@ def test_base_rates_follow_the_formula(data):
 
 
 def test_the_prior_weight_is_w_scale_times_the_number_of_children(data):
-    clf = H2EDLClassifier(TREE, backbone=None, prior_scale=0.5, max_iter=1000).fit(*data)
+    clf = H2EDLClassifier(TREE, backbone=None, prior=Prior(scale=0.5), max_iter=1000).fit(*data)
     opinion = clf.predict_hyper_opinion(data[0][:5])
     children = np.diff(TREE.decision_offsets)
     total = np.add.reduceat(opinion.evidence, TREE.decision_offsets[:-1], axis=1)
@@ -301,7 +301,7 @@ def test_a_grid_search_over_the_method(data):
     grid = {
         "h2edlclassifier__kl_weight": [0.0, 0.1],
         "h2edlclassifier__leaf_weight": [0.1, 1.0],
-        "h2edlclassifier__base_rate_power": [0.0, 1.0],
+        "h2edlclassifier__prior__power": [0.0, 1.0],
     }
     pipeline = make_pipeline(StandardScaler(), H2EDLClassifier(TREE, backbone=None))
     pipeline.set_params(h2edlclassifier__tol=1e-2)

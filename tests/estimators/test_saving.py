@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from skh2edl import FlatCEClassifier, H2EDLClassifier, Hardware, Recipe, Taxonomy, load_model
+from skh2edl import FlatCEClassifier, H2EDLClassifier, Hardware, Prior, Recipe, Taxonomy, load_model
 from skh2edl.estimators.methods import MODEL_CLASSES
 
 TREE = Taxonomy.from_nested(
@@ -82,15 +82,15 @@ def test_parameters_set_after_the_fit_do_not_change_what_a_file_predicts(tmp_pat
     X = rows()
     classifier = H2EDLClassifier(TREE, backbone=None).fit(X, LABELS)
     expected = classifier.predict_log_proba(X)
-    classifier.set_params(evidence="exp", evidence_scale=1.0, base_rate_power=1.0, kl_weight=0.3)
+    classifier.set_params(evidence="exp", evidence_scale=1.0, prior__power=1.0, kl_weight=0.3)
     loaded = save_and_load(classifier, tmp_path)
     assert_array_equal(loaded.predict_log_proba(X), expected)
-    assert (loaded.evidence, loaded.base_rate_power, loaded.kl_weight) == ("softplus", 0.0, 0.3)
+    assert (loaded.evidence, loaded.prior, loaded.kl_weight) == ("softplus", None, 0.3)
 
 
 def test_opinions_come_back_with_their_prior_and_the_nodes_without_labels(tmp_path):
     X = rows(20)
-    classifier = H2EDLClassifier(TREE, backbone=None, base_rate_power=1.0).fit(
+    classifier = H2EDLClassifier(TREE, backbone=None, prior=Prior(power=1.0)).fit(
         X, ["lynx", "lynx", "puma", "dog"] * 5
     )
     loaded = save_and_load(classifier, tmp_path)
@@ -100,7 +100,7 @@ def test_opinions_come_back_with_their_prior_and_the_nodes_without_labels(tmp_pa
 
 @pytest.mark.parametrize("finetune", ["full", "head"])
 def test_an_image_model_comes_back_with_its_backbone(tmp_path, finetune):
-    classifier = H2EDLClassifier(TREE, finetune=finetune, max_epochs=1, n_workers=0, **TINY)
+    classifier = H2EDLClassifier(TREE, finetune=finetune, max_epochs=1, **TINY)
     classifier.fit(IMAGES, LABELS[:10])
     loaded = save_and_load(classifier, tmp_path)
     assert_array_equal(loaded.predict_log_proba(IMAGES), classifier.predict_log_proba(IMAGES))
@@ -155,15 +155,12 @@ def test_what_speaks_of_the_machine_or_cannot_be_written_falls_back_to_its_defau
     classifier = H2EDLClassifier(
         TREE,
         backbone=None,
-        memory=str(tmp_path / "cache"),
-        checkpoint_dir=tmp_path / "run",
         recipe=Recipe(selection=lambda estimator, X, y: 0.0, patience=4),
-        hardware=Hardware(accelerator="cpu"),
+        hardware=Hardware(memory=str(tmp_path / "cache"), checkpoint_dir=tmp_path / "run"),
         random_state=np.random.RandomState(0),
     ).fit(rows(), LABELS)
     loaded = save_and_load(classifier, tmp_path)
-    assert loaded.memory is loaded.checkpoint_dir is loaded.random_state is None
-    assert loaded.hardware is None
+    assert loaded.hardware is loaded.random_state is None
     assert loaded.recipe.selection == "balanced_accuracy"
     assert loaded.recipe.patience == 4
 

@@ -12,7 +12,7 @@ from strategies import taxonomies
 from torch.distributions import Dirichlet, kl_divergence
 
 from skh2edl import HyperOpinion, Taxonomy
-from skh2edl.heads import losses
+from skh2edl.heads import fisher
 from skh2edl.heads.daedl import DAEDLHead
 from skh2edl.heads.evidence import EVIDENCE_FUNCTIONS
 from skh2edl.heads.evidential import FlatEDLHead, HENNHead, IEDLHead, REDLHead
@@ -155,7 +155,7 @@ def test_the_determinant_is_that_of_the_fisher_matrix(alpha):
     values = torch.tensor(alpha, dtype=torch.float64)
     padded = torch.cat([values, torch.ones(2, dtype=torch.float64)])[None]
     present = torch.arange(padded.shape[1])[None] < len(alpha)
-    ours = losses.log_det_fisher(padded, present).item()
+    ours = fisher.log_det_fisher(padded, present).item()
     assert ours == pytest.approx(torch.logdet(fisher_matrix(values)).item(), rel=1e-9)
 
 
@@ -163,8 +163,8 @@ def test_the_determinant_is_that_of_the_fisher_matrix(alpha):
 def test_the_determinant_keeps_its_digits_in_float32(size):
     alpha = torch.tensor([[1.0, size, 0.5 * size]], dtype=torch.float64)
     present = torch.ones(1, 3, dtype=torch.bool)
-    exact = losses.log_det_fisher(alpha, present).item()
-    assert losses.log_det_fisher(alpha.float(), present).item() == pytest.approx(exact, rel=1e-5)
+    exact = fisher.log_det_fisher(alpha, present).item()
+    assert fisher.log_det_fisher(alpha.float(), present).item() == pytest.approx(exact, rel=1e-5)
     # For large S: psi1(x) -> 1/x, and the rest of the determinant tends to h(1) + 1/2.
     limit = math.log(math.pi**2 / 6) - math.log(size) - math.log(0.5 * size)
     limit += math.log(1 - 6 / math.pi**2 + 0.5) - math.log(1.5 * size)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import taxonomies
 
-from skh2edl import H2EDLClassifier, HyperOpinion, Taxonomy
+from skh2edl import H2EDLClassifier, HyperOpinion, Prior, Taxonomy
 from skh2edl.heads.evidence import EVIDENCE_FUNCTIONS
 from skh2edl.heads.h2edl import RISKS, OpinionTreeHead
 
@@ -110,7 +110,7 @@ def evidence_by_hand(clf, X, scale):
     return scale * np.logaddexp(0, (X - mean) / divisor @ weight.T + bias)
 
 
-@pytest.mark.parametrize("options", [{}, {"evidence_scale": 1.0, "prior_weight": 2.0}])
+@pytest.mark.parametrize("options", [{}, {"evidence_scale": 1.0, "prior": Prior(weight=2.0)}])
 def test_vacuity_of_a_fitted_model_is_that_of_its_linear_layer(options):
     X, y = two_alike()
     clf = H2EDLClassifier(PLANES, backbone=None, **options).fit(X, y)
@@ -125,7 +125,7 @@ def test_vacuity_of_a_fitted_model_is_that_of_its_linear_layer(options):
 def test_belief_stops_above_siblings_that_were_never_told_apart():
     X, y = two_alike()
     labels = np.where(y == "172", y, "737")
-    clf = H2EDLClassifier(PLANES, backbone=None, base_rate_power=1.0).fit(X, labels)
+    clf = H2EDLClassifier(PLANES, backbone=None, prior=Prior(power=1.0)).fit(X, labels)
     assert clf.unsupervised_nodes_ == ["737"]
     opinion = clf.predict_hyper_opinion(X)
     assert (opinion.vacuity[:, 1] == 1).all()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from skh2edl import H2EDLClassifier, HierCEClassifier, Taxonomy, load_model
+from skh2edl import H2EDLClassifier, Hardware, HierCEClassifier, Taxonomy, load_model
 from skh2edl.training.checkpoints import CheckpointFile
 from skh2edl.training.sparse_adamw import RowOptimizer, clip_gradients
 
@@ -85,7 +85,7 @@ def test_an_interrupted_fit_of_a_large_tree_resumes_with_the_same_bits(
 
     save = CheckpointFile.save
     monkeypatch.setattr(CheckpointFile, "save", save_and_stop)
-    clf = H2EDLClassifier(TREE, checkpoint_dir=tmp_path, **options)
+    clf = H2EDLClassifier(TREE, hardware=Hardware(checkpoint_dir=tmp_path), **options)
     with pytest.raises(KeyboardInterrupt):
         clf.fit(X, y)
     clf.fit(X, y)
@@ -98,7 +98,7 @@ def test_a_checkpoint_of_rows_is_not_taken_for_one_of_whole_steps(
 ):
     X, y = clouds()
     options = {"backbone": None, "validation_fraction": None, "random_state": 0, "max_epochs": 1}
-    clf = H2EDLClassifier(TREE, checkpoint_dir=tmp_path, **options).fit(X, y)
+    clf = H2EDLClassifier(TREE, hardware=Hardware(checkpoint_dir=tmp_path), **options).fit(X, y)
     # As several processes do, which exchange whole gradients.
     monkeypatch.setattr("skh2edl.training.loop._is_updated_by_rows", lambda *args: False)
     with pytest.raises(

@@ -32,7 +32,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "serve"))
 from serve_cases import picture, write_model
 
-from skh2edl import H2EDLClassifier, Taxonomy, load_model
+from skh2edl import H2EDLClassifier, Hardware, Taxonomy, load_model
 from skh2edl.estimators.model_card import read_card
 
 MAIN = "from skh2edl.cli import main; main()"
@@ -317,7 +317,7 @@ def replaced_cache(folder):
     images = np.random.default_rng(0).integers(256, size=(8, 32, 32, 3), dtype=np.uint8)
     clf = H2EDLClassifier(
         backbone="test_resnet", weights=None, image_size=32, finetune="head", random_state=0,
-        memory=str(cache), n_workers=0,
+        hardware=Hardware(memory=str(cache), n_workers=0),
     )  # fmt: skip
     first = clf.fit(images, ["a", "b"] * 4).predict_proba(images)
     files = [path for path in cache.rglob("*") if path.is_file() and path.suffix != ".py"]
@@ -361,7 +361,7 @@ def workers_in_header(folder):
 
     write(set_workers)
     loaded = load_model(path)
-    said = f"n_workers={loaded.n_workers}, verbose={loaded.verbose}"
+    said = f"hardware={loaded.hardware}, verbose={loaded.verbose}"
     write(set_crop)
     try:
         loaded = load_model(path)
@@ -382,7 +382,7 @@ def damaged_checkpoint(folder):
     where = folder / "run"
     clf = H2EDLClassifier(
         TREE, backbone=None, solver="adamw", max_epochs=3, batch_size=8, random_state=0,
-        validation_fraction=None, checkpoint_dir=where,
+        validation_fraction=None, hardware=Hardware(checkpoint_dir=where),
     )  # fmt: skip
     clf.fit(X, y)
     path = CheckpointFile(where, {}).path

@@ -36,7 +36,8 @@ paths = [files[i % len(files)] for i in range(n)]
 memory = PeakMemory()  # of this process alone; getrusage includes its parent
 clf = H2EDLClassifier(
     Taxonomy.flat(["a", "b"]), backbone="test_resnet", weights=None, image_size=32, max_epochs=1,
-    recipe=Recipe(augmentation="none"), validation_fraction=None, n_workers=0, random_state=0,
+    recipe=Recipe(augmentation="none"), validation_fraction=None, random_state=0,
+    hardware=Hardware(n_workers=0),
 )
 clf.fit(paths, ["ab"[i % 2] for i in range(n)])
 print(memory.mebibytes())

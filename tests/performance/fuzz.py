@@ -43,7 +43,7 @@ from pyarrow import parquet
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from skh2edl import H2EDLClassifier, Taxonomy, load_model
+from skh2edl import H2EDLClassifier, Hardware, Taxonomy, load_model
 from skh2edl.cli.tables import Spool
 from skh2edl.estimators.model_card import HeldOut, ModelCard, read_card, write_card
 from skh2edl.images import make_transform
@@ -110,7 +110,7 @@ class Checkpoint:
         X = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
         H2EDLClassifier(
             backbone=None, solver="adamw", max_epochs=2, batch_size=4, random_state=0,
-            validation_fraction=None, checkpoint_dir=self.folder.name,
+            validation_fraction=None, hardware=Hardware(checkpoint_dir=self.folder.name),
         ).fit(X, ["a", "b"] * 4)  # fmt: skip
         self.content = self.file.path.read_bytes()
         # Any run: what is looked for here is no error but ours.

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 from PIL import Image
 
-from skh2edl import FlatCEClassifier, H2EDLClassifier, HyperOpinion, Taxonomy
+from skh2edl import FlatCEClassifier, H2EDLClassifier, Hardware, HyperOpinion, Taxonomy
 from skh2edl.decisions._record import record_held_out
 from skh2edl.estimators.model_card import ModelCard, write_card
 from skh2edl.report.predictions import Predictions
@@ -66,7 +66,7 @@ def write_model(path, make=H2EDLClassifier, needed=NEEDED):
         finetune="head",
         image_size=32,
         random_state=0,
-        n_workers=0,
+        hardware=Hardware(n_workers=0),
     )
     clf.fit(X, np.repeat(list(COLOURS), 6)).save(path)
     held, labels = held_out()

@@ -67,7 +67,7 @@ class Reference:
         return found[-1] if len({self.leaf_sets[node] for node in found}) == 1 else "ambiguous"
 
 
-def answer(tree, label):
+def resolved(tree, label):
     try:
         return tree.node(label)
     except ValueError as error:
@@ -350,7 +350,7 @@ def test_every_label_is_resolved_or_refused_by_the_rules_of_names(case):
     labels |= {"/".join(map(str, path)) for path in reference.paths[1:] if len(path) > 1}
     labels |= {"/" + "/".join(map(str, path)) for path in reference.paths}
     for label in labels:
-        assert answer(tree, label) == reference.resolve(label), label
+        assert resolved(tree, label) == reference.resolve(label), label
     known = [label for label in labels if reference.resolve(label) not in ("unknown", "ambiguous")]
     assert tree.resolve(known).tolist() == [reference.resolve(label) for label in known]
     for node, label in enumerate(tree.labels(range(tree.n_nodes))):

@@ -16,7 +16,7 @@ from skh2edl.training.checkpoints import CheckpointFile
 TREE = Taxonomy.from_nested({"warm": ["red", "yellow"], "cold": ["green", "blue"]})
 # Of 33 samples in eights and of 19 in sixes the last batch holds one: a second process has none.
 N_IMAGES, N_ROWS = 33, 19
-ALONE = {"n_workers": 0, "validation_fraction": None}
+ALONE = {"validation_fraction": None}
 
 
 def rank():
@@ -60,7 +60,7 @@ def images_classifier(backbone="test_resnet", **options):
         recipe=Recipe(
             backbone_lr_scale=0.1, augmentation={"scale": (0.6, 1.0)}, selection="neg_log_loss"
         ),
-        hardware=Hardware(accelerator="cpu"), random_state=3, **ALONE,
+        hardware=Hardware(accelerator="cpu", n_workers=0), random_state=3, **ALONE,
     ).set_params(**options)  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def main(folder, devices="2"):
     where = {"hardware__devices": int(devices), "hardware__strategy": "ddp"}
     found = fits(**where)
     if (folder / "begun").is_dir():
-        found["resumed"] = fit_rows(checkpoint_dir=folder / "begun", **where)
+        found["resumed"] = fit_rows(hardware__checkpoint_dir=folder / "begun", **where)
         try:
             rows_classifier(**where).set_params(random_state=None).fit(
                 *data(N_ROWS, (4,), "f4")[:2]
@@ -138,7 +138,7 @@ def main(folder, devices="2"):
     (folder / f"{rank()}.json").write_text(json.dumps(found))
     if (folder / "begun").is_dir():
         die_in_epoch(2, chosen=1)
-        fit_rows(checkpoint_dir=folder / "killed", **where)
+        fit_rows(hardware__checkpoint_dir=folder / "killed", **where)
 
 
 if __name__ == "__main__":

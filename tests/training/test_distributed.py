@@ -87,7 +87,7 @@ def fit_until_epoch(number, folder):
 
         patch.setattr(training._Run, "_one_epoch", one_epoch_or_stop)
         with pytest.raises(KeyboardInterrupt):
-            fit_rows(checkpoint_dir=folder)
+            fit_rows(hardware__checkpoint_dir=folder)
 
 
 def test_a_script_in_two_processes_trains_as_in_one(script, alone):
@@ -119,7 +119,7 @@ def test_a_killed_process_ends_the_job_with_an_error_and_the_run_goes_on_in_one(
     # Either the companion noticed, or Fabric's watch on its children was faster and killed it.
     assert "lost another process of this fit" in done.stderr or done.returncode == -signal.SIGKILL
     shutil.copytree(folder / "killed", tmp_path / "killed")
-    resumed, undisturbed = fit_rows(checkpoint_dir=tmp_path / "killed"), fit_rows()
+    resumed, undisturbed = fit_rows(hardware__checkpoint_dir=tmp_path / "killed"), fit_rows()
     assert len(resumed["losses"]) == 8  # the epochs 2 and 3
     np.testing.assert_allclose(resumed["proba"], undisturbed["proba"], rtol=0, atol=1e-5)
 
@@ -169,7 +169,7 @@ def test_spawned_processes_give_their_weights_to_the_notebook(alone, monkeypatch
     X, y, weight = data(len(alone["images"]["proba"]), (64, 64, 3), np.uint8)
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # as in a notebook
     classifier = images_classifier(
-        hardware__devices=2, hardware__strategy="ddp_notebook", checkpoint_dir=tmp_path
+        hardware__devices=2, hardware__strategy="ddp_notebook", hardware__checkpoint_dir=tmp_path
     )
     classifier.fit(X[:-5], y[:-5], weight[:-5], X_val=X[-5:], y_val=y[-5:])
     expected = alone["images"]
@@ -179,7 +179,7 @@ def test_spawned_processes_give_their_weights_to_the_notebook(alone, monkeypatch
     )
     assert all("forward" not in vars(module) for module in classifier.network_.modules())
     # The finished run is known to one process as well.
-    again = images_classifier(checkpoint_dir=tmp_path)
+    again = images_classifier(hardware__checkpoint_dir=tmp_path)
     again.fit(X[:-5], y[:-5], weight[:-5], X_val=X[-5:], y_val=y[-5:])
     np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from PIL import Image
+from sklearn.base import clone
 
 from skh2edl import (
     FlatCEClassifier,
@@ -39,8 +40,8 @@ def rows(n_samples=40, n_features=3):
 
 def by_epochs(**options):
     defaults = {"solver": "adamw", "max_epochs": 3, "batch_size": 8, "validation_fraction": None}
-    return H2EDLClassifier(
-        TREE, backbone=None, hardware=CPU, random_state=0, **(defaults | options)
+    return H2EDLClassifier(TREE, backbone=None, random_state=0).set_params(
+        hardware__accelerator="cpu", **(defaults | options)
     )
 
 
@@ -105,8 +106,8 @@ def test_a_killed_loader_process_ends_the_fit_and_keeps_the_checkpoint(tmp_path,
 
     monkeypatch.setattr(ImageDataset, "__getitems__", get_items_or_die)
     clf = H2EDLClassifier(
-        TREE, max_epochs=3, batch_size=8, validation_fraction=None, n_workers=2,
-        hardware=CPU, checkpoint_dir=tmp_path, **TINY,
+        TREE, max_epochs=3, batch_size=8, validation_fraction=None, **TINY,
+        hardware=Hardware(accelerator="cpu", n_workers=2, checkpoint_dir=tmp_path),
     )  # fmt: skip
     with pytest.raises(RuntimeError, match=r"A process that reads images ended .*lower n_workers"):
         clf.fit(images, np.tile(TREE.leaves, 4))
@@ -152,21 +153,21 @@ def test_no_room_for_a_checkpoint_leaves_that_of_the_epoch_before(
     undisturbed = by_epochs().fit(X, y)
     in_epoch(monkeypatch, 2, lambda run: small_disk(1000))
     with pytest.raises(OSError, match=r"checkpoint .*checkpoint\.pt could not be written \(.+Make"):
-        by_epochs(checkpoint_dir=tmp_path).fit(X, y)
+        by_epochs(hardware__checkpoint_dir=tmp_path).fit(X, y)
     small_disk(resource.RLIM_INFINITY)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
     assert epochs_in(tmp_path) == 2
     monkeypatch.undo()
-    resumed = by_epochs(checkpoint_dir=tmp_path).fit(X, y)
+    resumed = by_epochs(hardware__checkpoint_dir=tmp_path).fit(X, y)
     np.testing.assert_array_equal(resumed.predict_proba(X), undisturbed.predict_proba(X))
 
 
 def test_no_room_for_features_is_said_and_the_fit_goes_on(tmp_path, files, small_disk):
     labels = np.tile(TREE.leaves, 4)
-    options = {"finetune": "head", "n_workers": 0, **TINY}
-    expected = H2EDLClassifier(TREE, **options).fit(files, labels).predict_proba(files)
+    expected = H2EDLClassifier(TREE, finetune="head", hardware=Hardware(n_workers=0), **TINY)
     cache = tmp_path / "cache"
-    clf = H2EDLClassifier(TREE, memory=str(cache), **options)
+    clf = clone(expected).set_params(hardware__memory=str(cache))
+    expected = expected.fit(files, labels).predict_proba(files)
     small_disk(100)
     with pytest.warns(UserWarning, match=r"cannot be kept in .*cache.*File too large"):
         clf.fit(files, labels)
@@ -233,7 +234,7 @@ def in_moments(name, value):
 )
 def test_a_checkpoint_with_impossible_values_is_refused_by_name(tmp_path, change, said):
     X, y = rows()
-    by_epochs(checkpoint_dir=tmp_path).fit(X, y)
+    by_epochs(hardware__checkpoint_dir=tmp_path).fit(X, y)
     path = tmp_path / "checkpoint.pt"
     content = torch.load(path, weights_only=True)
     change(content["state"])
@@ -241,7 +242,7 @@ def test_a_checkpoint_with_impossible_values_is_refused_by_name(tmp_path, change
     with pytest.raises(
         ValueError, match=rf"checkpoint\.pt holds impossible values \({said}.*Remove it"
     ):
-        by_epochs(checkpoint_dir=tmp_path).fit(X, y)
+        by_epochs(hardware__checkpoint_dir=tmp_path).fit(X, y)
 
 
 # Images that change ------------------------------------------------------------------------------
@@ -258,8 +259,8 @@ def files(tmp_path):
 
 def image_fit(folder, **options):
     return H2EDLClassifier(
-        TREE, max_epochs=3, batch_size=8, validation_fraction=None, n_workers=0, hardware=CPU,
-        checkpoint_dir=folder, **TINY, **options,
+        TREE, max_epochs=3, batch_size=8, validation_fraction=None, **TINY, **options,
+        hardware=Hardware(accelerator="cpu", n_workers=0, checkpoint_dir=folder),
     )  # fmt: skip
 
 
@@ -354,10 +355,11 @@ def test_a_loss_that_is_none_keeps_the_checkpoint_before(tmp_path, monkeypatch):
     with pytest.raises(
         FloatingPointError, match=r"epoch 2, batch 0, which begins with row \d+, row"
     ):
-        by_epochs(checkpoint_dir=tmp_path).fit(X, y)
+        by_epochs(hardware__checkpoint_dir=tmp_path).fit(X, y)
     assert epochs_in(tmp_path) == 2
     monkeypatch.undo()
-    resumed, undisturbed = by_epochs(checkpoint_dir=tmp_path).fit(X, y), by_epochs().fit(X, y)
+    undisturbed = by_epochs().fit(X, y)
+    resumed = by_epochs(hardware__checkpoint_dir=tmp_path).fit(X, y)
     np.testing.assert_array_equal(resumed.predict_proba(X), undisturbed.predict_proba(X))
 
 
@@ -383,7 +385,7 @@ def test_weights_that_break_in_the_last_step_are_not_kept(tmp_path, monkeypatch)
         r"Weights \(head\.linear\.weight\) became NaN .* epoch 1, batch 4, which begins with row"
     )
     with pytest.raises(FloatingPointError, match=message):
-        by_epochs(checkpoint_dir=tmp_path).fit(X, y)
+        by_epochs(hardware__checkpoint_dir=tmp_path).fit(X, y)
     assert epochs_in(tmp_path) == 1
 
 
