@@ -21,6 +21,8 @@ from .tables import FORMATS, Row, Spool
 
 if TYPE_CHECKING:
     from ..estimators.model_card import ModelCard
+    from ..report.predictions import Predictions
+    from ..taxonomy.taxonomy import Taxonomy
 
 _TARGET_ACCURACY = 0.95
 _NAMED = {"prediction", "prediction_level"}
@@ -86,7 +88,7 @@ def predict(
         )
     threshold = _threshold(card, target_accuracy, remarks)
     classified = _Classified(estimator, data, threshold, all_vacuities)
-    spool = Spool(out, classified.columns, _identity(model, data, threshold))
+    spool = Spool(out, classified.table.columns, _identity(model, data, threshold))
     if spool.n_done:
         remarks.print(f"Resuming after {spool.n_done} of {len(data)} that were done before.")
     n_bad, reached = _fill(spool, classified, batch_size, strict, remarks)
@@ -172,26 +174,36 @@ def _identity(model: Path, data: Data, threshold: float | None) -> str:
     return f"{facts.st_size} {facts.st_mtime_ns} {threshold} {digest.hexdigest()}"
 
 
-class _Classified:
-    """Predictions as rows of the table."""
+class PredictionTable:
+    """Columns of a table of predictions, and their values.
+
+    Parameters
+    ----------
+    tree : Taxonomy
+        The tree.
+    first : str
+        Name of the column of the samples.
+    is_evidential : bool
+        Whether there are opinions.
+    all_vacuities : bool
+        Whether there is a column for each decision.
+    """
 
     def __init__(
-        self, estimator: Any, data: Data, threshold: float | None, all_vacuities: bool
+        self, tree: Taxonomy, first: str, is_evidential: bool, all_vacuities: bool
     ) -> None:
         from ..report.wording import level_words
 
-        self.estimator, self.data, self.threshold = estimator, data, threshold
-        tree = self.tree = estimator.taxonomy_
+        self.tree, self.first, self.is_evidential = tree, first, is_evidential
         self.titles = [level_words(tree, depth) for depth in range(1, tree.n_levels + 1)]
         # Names of the tree's own stay as they are.
         spelled = tree.level_names or [title.replace(" ", "_") for title in self.titles]
         self.levels = [f"level_{name}" if name in _RESERVED else name for name in spelled]
         # Where belief can stop: at the root, or at a level above the deepest.
         self.stops = [str(tree.root_name), *self.levels[:-1]]
-        self.is_evidential = hasattr(estimator, "predict_hyper_opinion")
         self.vacuities = (
             [f"vacuity_of_{tree.label(node)}" for node in tree.branching_nodes.tolist()]
-            if all_vacuities and self.is_evidential
+            if all_vacuities and is_evidential
             else []
         )
         self.columns = self._columns()
@@ -200,8 +212,7 @@ class _Classified:
         endings = ["_probability"]
         if self.is_evidential:
             endings += ["_belief", "_plausibility"]
-        columns = ["image" if self.estimator.backbone is not None else "row"]
-        columns += ["prediction", "prediction_level"]
+        columns = [self.first, "prediction", "prediction_level"]
         columns += [f"prediction{end}" for end in [*endings, "_path"]]
         columns += [f"{name}{end}" for name in self.levels for end in ["", *endings]]
         if self.is_evidential:
@@ -209,29 +220,16 @@ class _Classified:
             columns += [f"vacuity_at_{stop}" for stop in self.stops]
         return [*columns, *self.vacuities, "error"]
 
-    def rows(self, which: slice) -> Iterator[Row]:
-        """Classify some of the samples.
+    def values(self, predictions: Predictions, predicted: Any) -> dict[str, list[Any]]:
+        """Return the values of every column, for a batch of samples.
 
         Parameters
         ----------
-        which : slice
-            The samples.
+        predictions : Predictions
+            Probabilities and opinions of the samples.
+        predicted : ndarray of int of shape (n_samples,)
+            The node that is the prediction of each; the root is one that says nothing.
         """
-        from ..report.predictions import read_predictions
-
-        part = self.data.select(which)
-        predictions = read_predictions(self.estimator, part.X)
-        columns = self._values(predictions)
-        first = self.columns[0]
-        for index, name in enumerate(part.ids):
-            if predictions.readable[index]:
-                row = {column: values[index] for column, values in columns.items()}
-                yield {first: name, **row, "error": None}
-            else:
-                yield {first: name, "error": _reason(name)}
-
-    def _values(self, predictions: Any) -> dict[str, list[Any]]:
-        """Return the values of every column, for a batch of samples."""
         tree, opinion = self.tree, predictions.opinion
         nodes_of = {
             name: predictions.best_of_level(depth)[0]
@@ -239,13 +237,13 @@ class _Classified:
         }
         # The best class of the deepest level is the best leaf.
         nodes_of[self.levels[-1]] = predictions.best_leaves
-        columns = self._predicted(predictions)
+        columns = self._predicted(predictions, predicted)
         for name, nodes in nodes_of.items():
             columns[name] = tree.labels(nodes)
             columns |= self._numbers(name, nodes, predictions)
-        if opinion is not None:
+        vacuity = predictions.vacuity_on_path()
+        if opinion is not None and vacuity is not None:
             columns["nonspecificity"] = _rounded(opinion.nonspecificity)
-            vacuity = predictions.vacuity_on_path()
             for depth, stop in enumerate(self.stops):
                 columns[f"belief_stops_at_{stop}"] = _rounded(opinion.depth_profile[:, depth])
                 columns[f"vacuity_at_{stop}"] = _rounded(vacuity[:, depth])
@@ -253,14 +251,12 @@ class _Classified:
                 columns[name] = _rounded(opinion.vacuity[:, place])
         return columns
 
-    def _predicted(self, predictions: Any) -> dict[str, list[Any]]:
-        """Return the columns of the prediction: hedged, or without a hedge the finest class."""
-        from ..report.hedging import hedged_nodes, stop_places
+    def _predicted(self, predictions: Predictions, nodes: Any) -> dict[str, list[Any]]:
+        """Return the columns of the prediction."""
+        from ..report.hedging import stop_places
         from ..report.wording import CANNOT_TELL
 
-        tree, nodes = self.tree, predictions.best_leaves
-        if self.threshold is not None:
-            nodes = hedged_nodes(predictions.leaf_probability, tree, self.threshold)
+        tree = self.tree
         places = stop_places(nodes, tree).tolist()
         paths = [tree._index.path(node) for node in nodes.tolist()]
         columns: dict[str, list[Any]] = {
@@ -276,13 +272,52 @@ class _Classified:
                     values[row] = silent[name]
         return columns
 
-    def _numbers(self, name: str, nodes: Any, predictions: Any) -> dict[str, list[Any]]:
+    def _numbers(self, name: str, nodes: Any, predictions: Predictions) -> dict[str, list[Any]]:
         """Return the columns of the probability of nodes, and of the bounds that opinions give."""
         columns = {f"{name}_probability": predictions.probability_of(nodes[:, None])[:, 0]}
         bounds = predictions.bounds_of(nodes)
         if bounds is not None:
             columns |= {f"{name}_belief": bounds[0], f"{name}_plausibility": bounds[1]}
         return {column: _rounded(values) for column, values in columns.items()}
+
+
+class _Classified:
+    """Predictions as rows of the table: hedged, or without a hedge of the finest class."""
+
+    def __init__(
+        self, estimator: Any, data: Data, threshold: float | None, all_vacuities: bool
+    ) -> None:
+        self.estimator, self.data, self.threshold = estimator, data, threshold
+        self.table = PredictionTable(
+            estimator.taxonomy_,
+            "image" if estimator.backbone is not None else "row",
+            hasattr(estimator, "predict_hyper_opinion"),
+            all_vacuities,
+        )
+
+    def rows(self, which: slice) -> Iterator[Row]:
+        """Classify some of the samples.
+
+        Parameters
+        ----------
+        which : slice
+            The samples.
+        """
+        from ..report.hedging import hedged_nodes
+        from ..report.predictions import read_predictions
+
+        part, table = self.data.select(which), self.table
+        predictions = read_predictions(self.estimator, part.X)
+        nodes = predictions.best_leaves
+        if self.threshold is not None:
+            nodes = hedged_nodes(predictions.leaf_probability, table.tree, self.threshold)
+        columns = table.values(predictions, nodes)
+        for index, name in enumerate(part.ids):
+            if predictions.readable[index]:
+                row = {column: values[index] for column, values in columns.items()}
+                yield {table.first: name, **row, "error": None}
+            else:
+                yield {table.first: name, "error": _reason(name)}
 
 
 def _reason(file: str) -> str:
