@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections import Counter
 from pathlib import Path
 
 import typer
@@ -21,24 +22,20 @@ skh2edl predict birds.safetensors new_photos/ --out predictions.csv
 ```
 
 The folders of `photos/` are the taxonomy, however deep; a table with a column for each rank does
-as well. `fit` trains on all images that are not in a `test` part. With a frozen network, parts of
-them are held out in turn: their predictions calibrate the probabilities and the hedge, and then
-the model is fitted on all. The model file remembers by short hashes of their content which images
-it has seen, so `evaluate` can be given the same folder: it leaves out what trained the model, and
-where that is everything, it judges each image by a fit that held it out. The thresholds that
-held-out images needed travel in the model file too; from them follows the hedge at any target
-accuracy.
+as well. The model file remembers which images it has seen and the thresholds of its hedge, so
+`evaluate` can be given the same folder, and `predict` any target accuracy.
 
-Flags are the parameters of the Python classes, with dashes; short ones are aliases (`--epochs` of
-`--max-epochs`, `--workers` of `n_workers`, `--seed` of `--random-state`).
-
-Exit codes are 0 for success, 1 when something is wrong with the data or the model, 2 for wrong
-usage, and 130 after an interruption. Files appear whole or not at all. The same command resumes an
-interrupted `predict`, and with `--checkpoint-dir` an interrupted `fit`.
+Every command has `--help`. Exit codes are 0 for success, 1 when something is wrong with the data or
+the model, 2 for wrong usage, and 130 after an interruption. Files appear whole or not at all.
 `skh2edl --install-completion` teaches the shell to complete commands.
 
 This page is made from the commands by `docs/write_command_line.py`.
+
+## What several commands take
 """
+
+# Of these --help alone says what each flag means: they are for those who compare methods.
+BRIEF = {"skh2edl benchmark"}
 
 
 def commands(group=None, prefix="skh2edl"):
@@ -52,17 +49,41 @@ def commands(group=None, prefix="skh2edl"):
             yield full, command
 
 
-def section(name, command):
-    """Return the section on one command."""
+def section(name, command, shared):
+    """Return the section on one command; what several commands take is only named."""
     text = inspect.cleandoc(command.help)
     said, _, examples = text.partition("For example:\n")
     lines = [line.strip() for line in examples.splitlines() if line.strip()]
     parts = [f"## {name}", quoted(said.strip()), "```bash\n" + "\n".join(lines) + "\n```"]
-    arguments = [p for p in command.params if p.param_type_name == "argument"]
-    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
-    items = [f"- `{p.name.upper()}`: {quoted(p.help)}" for p in arguments]
-    items += [f"- `{', '.join(flags(p))}`: {quoted(p.help)}{default(p)}" for p in options]
-    return "\n\n".join([*parts, "\n".join(items)])
+    described = {item(p): p for p in parameters(command)}
+    if name in BRIEF:
+        shared = described
+    own = [text for text in described if text not in shared]
+    also = [f"`{named(p)}`" for text, p in described.items() if text in shared]
+    if also:
+        own.append(f"- {'Also' if own else 'Flags that `--help` explains'}: {', '.join(also)}.")
+    return "\n\n".join([*parts, "\n".join(own)])
+
+
+def parameters(command):
+    """Return the arguments of a command, then its options."""
+    wanted = [p for p in command.params if p.name != "help"]
+    return sorted(wanted, key=lambda p: p.param_type_name != "argument")
+
+
+def named(parameter):
+    """Return the name of an argument, or the flags of an option."""
+    if parameter.param_type_name == "argument":
+        return parameter.name.upper()
+    return ", ".join(flags(parameter))
+
+
+def item(parameter):
+    """Return the line on an argument or option."""
+    is_option = parameter.param_type_name == "option"
+    return (
+        f"- `{named(parameter)}`: {quoted(parameter.help)}{default(parameter) if is_option else ''}"
+    )
 
 
 def quoted(text):
@@ -86,7 +107,11 @@ def default(option):
 
 def page():
     """Return the whole page."""
-    return "\n\n".join([HEAD.strip(), *(section(*each) for each in commands())]) + "\n"
+    found = list(commands())
+    counts = Counter(item(p) for _, command in found for p in parameters(command))
+    shared = [text for text, n in counts.items() if n > 1]
+    sections = (section(*each, shared) for each in found)
+    return "\n\n".join([HEAD.strip(), "\n".join(shared), *sections]) + "\n"
 
 
 if __name__ == "__main__":

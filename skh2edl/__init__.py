@@ -33,10 +33,12 @@ _EXPORTS = {
     "ImageFeatureExtractor": "estimators.features",
     "MinimumCostClassifier": "decisions",
     "NoveltyDetector": "decisions",
+    "OpinionClassifier": "estimators.opinion_classifier",
     "Prior": "heads.prior",
     "REDLClassifier": "estimators.evidential_baselines",
     "ReEDLClassifier": "estimators.evidential_baselines",
     "Recipe": "training.recipe",
+    "ScoreTable": "estimators.opinion_classifier",
     "SoftLabelClassifier": "estimators.baselines",
     "Taxonomy": "taxonomy.taxonomy",
     "TreeEnsembleClassifier": "estimators.ensembles",
@@ -45,7 +47,9 @@ _EXPORTS = {
     "from_pretrained": "estimators.hub",
     "fuse_subjects": "decisions",
     "load_model": "estimators.model_files",
+    "predict_subjects": "decisions",
     "push_to_hub": "estimators.hub",
+    "subject_conflict": "decisions",
 }
 
 __all__ = ["__version__", *_EXPORTS]
@@ -56,6 +60,8 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .decisions import MinimumCostClassifier as MinimumCostClassifier
     from .decisions import NoveltyDetector as NoveltyDetector
     from .decisions import fuse_subjects as fuse_subjects
+    from .decisions import predict_subjects as predict_subjects
+    from .decisions import subject_conflict as subject_conflict
     from .estimators.baselines import FlatCEClassifier as FlatCEClassifier
     from .estimators.baselines import HierCEClassifier as HierCEClassifier
     from .estimators.baselines import HXEClassifier as HXEClassifier
@@ -78,6 +84,8 @@ if TYPE_CHECKING:  # the same for type checkers and editors, which do not run __
     from .estimators.hub import push_to_hub as push_to_hub
     from .estimators.live_logging import EpochLogger as EpochLogger
     from .estimators.model_files import load_model as load_model
+    from .estimators.opinion_classifier import OpinionClassifier as OpinionClassifier
+    from .estimators.opinion_classifier import ScoreTable as ScoreTable
     from .estimators.views import TreeView as TreeView
     from .heads.prior import Prior as Prior
     from .opinions.hyper_opinion import HyperOpinion as HyperOpinion

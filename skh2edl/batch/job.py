@@ -205,10 +205,7 @@ def predict_table(
     }
     folder = Path(out)
     _claim(folder, job)
-    if getattr(model, "on_bad_image", "error") != "error":
-        # An unreadable image must raise, so that its reason is written.
-        model = copy.copy(model)
-        model.on_bad_image = "error"
+    model, hedged = _raising([model, hedged], {})
     work = Work(
         model=model,
         hedged=hedged,
@@ -324,6 +321,17 @@ def _describe(value: Any) -> Any:
         }
         return [type(value).__name__, learnt]
     return type(value).__name__
+
+
+def _raising(value: Any, done: dict[int, Any]) -> Any:
+    """Return copies of estimators that raise on an unreadable image, so its reason is written."""
+    if type(value) in (list, tuple):
+        return type(value)(_raising(item, done) for item in value)
+    if isinstance(value, BaseEstimator) and id(value) not in done:
+        done[id(value)] = own = copy.copy(value)
+        for name, item in vars(value).items():
+            vars(own)[name] = "error" if name == "on_bad_image" else _raising(item, done)
+    return done.get(id(value), value)
 
 
 def _is_done(work: Work, number: int) -> bool:

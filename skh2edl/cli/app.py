@@ -14,6 +14,7 @@ from .demo import demo
 from .evaluate import evaluate
 from .export import export
 from .fit import fit
+from .opinions import opinions
 from .predict import predict
 from .publish import publish
 from .serve import serve
@@ -57,6 +58,7 @@ app.command(context_settings=_ANY_FLAG)(plain_errors(fit))
 app.command()(plain_errors(calibrate))
 app.command()(plain_errors(predict))
 app.command()(plain_errors(publish))
+app.command()(plain_errors(opinions))
 app.command()(plain_errors(evaluate))
 app.command()(plain_errors(serve))
 app.add_typer(taxonomy, name="taxonomy")

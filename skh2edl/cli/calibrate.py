@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 from typer import Argument
 
 from . import common
@@ -59,15 +63,13 @@ def calibrate(
     """Calibrate the probabilities and the hedge of a model on labelled images.
 
     Both are kept in the model file. The probabilities are calibrated by one number, the scale of
-    the evidence or a temperature; more evidence leaves less belief above the leaves. With the
-    hedge, skh2edl predict gives a prediction for any target accuracy, of a coarser class where
-    needed. Images that the model was trained on are skipped, and with subjects all images of
-    theirs. Several images of a subject are not several samples: name the column of the subjects,
-    and the guarantee holds for an image of a new one.
+    the evidence or a temperature; more evidence leaves less belief above the leaves. Images that
+    the model was trained on are skipped. Where several images show one subject, name the column of
+    the subjects: the guarantee then holds for an image of a new one.
 
-    The guarantee is exact, a theorem, if nothing else was learnt from the same images, as with
-    --keep-probabilities. It is approximate if the probabilities were calibrated on them too, or if
-    skh2edl fit set the hedge on models that each left out a part of the images.
+    The guarantee of the hedge is exact, a theorem, with --keep-probabilities. It is approximate if
+    the probabilities were calibrated on the same images, or if skh2edl fit set the hedge on models
+    that each left out a part of them.
 
     For example:
 
@@ -77,8 +79,6 @@ def calibrate(
 
       skh2edl calibrate skin.safetensors held_out.csv --group-column patient
     """
-    import numpy as np
-
     from ..estimators.model_card import read_card, write_card
     from ..estimators.model_files import load_classifier, save_model
 
@@ -101,10 +101,7 @@ def calibrate(
             "ones."
         )
     if keep_probabilities:
-        # They may have calibrated the probabilities before.
-        again = np.isin(content_hashes_of(held), card.calibrated_on).any()
-        guarantee = "approximate" if again else "exact"
-        write_card(model, calibrated(estimator, held, card, remarks, guarantee))
+        write_card(model, calibrated(estimator, held, card, remarks))
     else:
         card = calibrated_both(estimator, held, card, remarks, keep_evidence=False)
         save_model(estimator, model, card=card)
@@ -221,6 +218,7 @@ def rescale(
     from ..estimators.cross_fitting import calibrate_together
     from ..heads.base import EvidentialHead
     from ..metrics import level_ece
+    from ..report.wording import level_words
 
     def error() -> float:
         found, rows = held_out_predictions(folds, features)
@@ -228,10 +226,11 @@ def rescale(
             warnings.simplefilter("ignore", UserWarning)  # where no label is a leaf
             return level_ece(data.labels[rows], found.proba, found.taxonomy, "leaf")
 
-    before = error()
+    before, tree = error(), folds[0].model.taxonomy_
+    at = f" at the level “{level_words(tree, tree.n_levels)}”"
     is_evidential = isinstance(folds[0].model.network_.head, EvidentialHead)
     if is_evidential and keep_evidence:
-        said = f"ECE of the leaves {before:.3f}, evidence as trained"
+        said = f"ECE {before:.3f}{at}, evidence as trained"
         remarks.print(
             f"Held-out predictions: {said}. skh2edl calibrate can scale it on new images; then "
             "less belief stops above the leaves."
@@ -239,7 +238,7 @@ def rescale(
         return {"calibration": said}
     factor = calibrate_together(folds, features, data.labels, *models)
     what = f"evidence x {factor:.2g}" if is_evidential else f"temperature {1 / factor:.2g}"
-    said = f"ECE of the leaves {before:.3f} before, {error():.3f} after ({what})"
+    said = f"ECE {before:.3f} before, {error():.3f} after{at} ({what})"
     remarks.print(f"Probabilities calibrated on held-out predictions: {said}.")
     return {"calibration": said}
 
@@ -268,9 +267,7 @@ def calibrated_both(
     return with_hedge(card, predictions, held.select(rows), remarks, "approximate")
 
 
-def calibrated(
-    estimator: Any, held: Data, card: ModelCard, remarks: Console, guarantee: str = "exact"
-) -> ModelCard:
+def calibrated(estimator: Any, held: Data, card: ModelCard, remarks: Console) -> ModelCard:
     """Return the card with the hedge that held-out samples set.
 
     Parameters
@@ -283,9 +280,9 @@ def calibrated(
         The card so far.
     remarks : Console
         Where progress is shown.
-    guarantee : {"exact", "approximate"}, default="exact"
-        What can be said of the hedge.
     """
+    import numpy as np
+
     from ..report.predictions import read_predictions
 
     estimator.set_params(verbose=0)
@@ -294,8 +291,12 @@ def calibrated(
     with common.progress(remarks, "setting the hedge", len(held)) as advance:
         predictions = read_predictions(estimator, held.X, on_rows=advance)
     rows = predictions.readable.nonzero()[0]
+    # They may have trained the model, or calibrated its probabilities before.
+    hashes, used = hashes_to_keep(held), np.union1d(card.trained_on, card.calibrated_on)
+    is_new = hashes.size and not np.isin(hashes, used).any()
+    guarantee = "exact" if is_new else "approximate"
     card = with_hedge(card, predictions[rows], held.select(rows), remarks, guarantee)
-    return replace(card, calibrated_on=hashes_to_keep(held))
+    return replace(card, calibrated_on=np.union1d(card.calibrated_on, hashes))
 
 
 def with_hedge(
@@ -334,19 +335,29 @@ def with_hedge(
 
 def hedge_text(tree: Taxonomy, figures: HedgeFigures) -> str:
     """Say how often a hedge predicts at each level, and how often it is then right."""
-    from ..metrics.report import level_title
-    from ..report.wording import percent
+    from ..report.wording import CANNOT_TELL, level_words, percent
 
     n, (n_given, n_right) = figures.n_samples, figures.given
     said = []
     for depth in range(tree.n_levels, 0, -1):
         n_here, right_here = figures.stops[depth]
         if n_here:
-            name = level_title(tree, depth)
+            name = level_words(tree, depth)
             said.append(f"{name} for {percent(n_here / n)} ({percent(right_here / n_here)} right)")
-    said.append(f"cannot tell for {percent(figures.stops[0][0] / n)}")
+    said.append(f"{CANNOT_TELL} for {percent(figures.stops[0][0] / n)}")
     given = f"; {percent(n_right / n_given)} right where it predicts" if n_given else ""
     return f"{', '.join(said)}{given} ({n} images)"
+
+
+def hedge_table(thresholds: Mapping[float, float], said: Mapping[float, str]) -> Table:
+    """Lay out what a hedge does at each target accuracy that it can guarantee."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("asked for", "from probability", "it names"):
+        table.add_column(heading)
+    for target, least in thresholds.items():
+        if math.isfinite(least):
+            table.add_row(f"{target:.0%}", f"{least:.2f}", Text(said[target]))
+    return table
 
 
 def hedge_threshold(card: ModelCard, target_accuracy: float) -> float:
@@ -377,14 +388,12 @@ def say_hedge(remarks: Console, card: ModelCard) -> None:
     if not n:
         remarks.print("No labelled image was held out, so there is no hedge; calibrate sets one.")
         return
-    guarantee = card.notes.get("hedge guarantee", "exact")
+    guarantee = card.notes.get("hedge guarantee", "approximate")
     why = "" if guarantee == "exact" else ": not a theorem, see skh2edl calibrate --help"
     remarks.print(f"Hedge, set on {size}; its guarantee is {guarantee}{why}.")
-    for target in TARGETS:
-        least, said = threshold_for(card.needed, target), card.notes.get(f"hedge at {target:.0%}")
-        if least < float("inf"):
-            shown = f": {said}" if said else ""
-            remarks.print(f"  {target:.0%} (probability of {least:.2f} needed){shown}.")
+    thresholds = {target: threshold_for(card.needed, target) for target in TARGETS}
+    notes = {target: card.notes.get(f"hedge at {target:.0%}", "") for target in TARGETS}
+    remarks.print(hedge_table(thresholds, notes))
     if n / (n + 1) < max(TARGETS):
         remarks.print(
             f"{size} are too few to guarantee more than {n / (n + 1):.1%}: skh2edl calibrate "

@@ -193,8 +193,16 @@ def table_header(path: Path) -> list[str]:
     return header
 
 
-def _named(header: list[str], names: Sequence[str]) -> str | None:
-    """Return the first column that has one of some names, in any capitals."""
+def named_column(header: list[str], names: Sequence[str]) -> str | None:
+    """Return the first column that has one of some names, in any capitals.
+
+    Parameters
+    ----------
+    header : list of str
+        The columns.
+    names : sequence of str
+        The names.
+    """
     return next((name for name in header if name.lower() in names), None)
 
 
@@ -215,7 +223,7 @@ def _find_columns(
             )
         features = tuple(chosen)
     elif image is None:
-        image = _named(header, IMAGE_COLUMNS)
+        image = named_column(header, IMAGE_COLUMNS)
         if image is None and not labels_only:
             raise UsageError(
                 f"{path} has no column named {', '.join(IMAGE_COLUMNS[:4])}, so the images are not "
@@ -225,8 +233,8 @@ def _find_columns(
     return Columns(
         image,
         columns.labels or _labels(path, header, taxonomy),
-        columns.split or _named(header, ("split",)),
-        columns.group or _named(header, ("group",)),
+        columns.split or named_column(header, ("split",)),
+        columns.group or named_column(header, ("group",)),
         features,
     )
 
@@ -235,7 +243,7 @@ def _labels(path: Path, header: list[str], taxonomy: Taxonomy | None) -> tuple[s
     ranks = () if taxonomy is None else taxonomy.level_names or ()
     if ranks and all(rank in header for rank in ranks):
         return tuple(ranks)
-    found = _named(header, LABEL_COLUMNS)
+    found = named_column(header, LABEL_COLUMNS)
     if found is None:
         raise UsageError(
             f"{path} has no column named {', '.join(LABEL_COLUMNS)}, so the labels are not found. "
@@ -251,7 +259,7 @@ def _read_table(path: Path, columns: Columns, taxonomy: Taxonomy | None, check: 
     table, image_column, X = path, columns.image, None
     if image_column is None:
         # Without images the rows stand for themselves, counted as a spreadsheet does.
-        table, image_column, check = _text_table(path), "_row", "none"
+        table, image_column, check = text_table(path), "_row", "none"
         X = _numbers(path, columns.features) if columns.features else table
         table[image_column] = _row_names(len(table))
     record = load_table(
@@ -286,7 +294,14 @@ def _row_names(n_rows: int) -> list[str]:
     return [f"row {row}" for row in range(2, n_rows + 2)]
 
 
-def _text_table(path: Path) -> Any:
+def text_table(path: Path) -> Any:
+    """Read a table as text, nothing of it as a number or missing.
+
+    Parameters
+    ----------
+    path : path
+        The ``.csv`` file.
+    """
     from ..utils.optional import import_optional
 
     pandas = import_optional("pandas", extra="pandas")
@@ -297,7 +312,7 @@ def _numbers(path: Path, names: Sequence[str]) -> Any:
     from ..utils.optional import import_optional
 
     pandas = import_optional("pandas", extra="pandas")
-    text = _text_table(path)
+    text = text_table(path)
     missing = [name for name in names if name not in text.columns]
     if missing:
         raise ValueError(
@@ -379,7 +394,7 @@ def _images_of(text: str, image_column: str | None) -> list[str]:
 
 def _images_in_table(path: Path, image_column: str | None) -> list[str]:
     header = table_header(path)
-    column = image_column or _named(header, IMAGE_COLUMNS)
+    column = image_column or named_column(header, IMAGE_COLUMNS)
     if column is None or column not in header:
         raise UsageError(
             f"{path} has no column {column or ' or '.join(IMAGE_COLUMNS[:4])!r}. Name the column "

@@ -117,10 +117,10 @@ def run(console: Console, folder: Path, n_pictures: int, epochs: int) -> None:
     chosen = choose(steps)
     frames = frames_of(steps, chosen)
     console.print(
-        f"A {steps[0].insects.labels[chosen]}. Below each picture: the name that H2EDL gives it "
-        f"when {percent(steps[0].hedge.target)} of the names have to be right, its belief in that, "
-        "and U, the belief that reaches no species; then the species that Flat-CE names, and how "
-        "probable.\n"
+        f"Its species: {steps[0].insects.labels[chosen]}. Below each picture: the name that H2EDL "
+        f"gives it, as fine as {percent(steps[0].hedge.target)} of right names allow; the belief "
+        "in that; U, the belief that reaches no species; and the species that Flat-CE guesses, "
+        "with its probability.\n"
     )
     console.print(terminal_strip(frames, console))
     write_strip(folder / "blur.png", frames, ["nothing", *(f"the {level}" for level in levels)])
@@ -240,7 +240,7 @@ def _report(model: Any, test: LabelledImages, needed: npt.NDArray[np.float64], f
         test.labels,
         names=test.ids.tolist(),
         calibration=needed,
-        calibration_note=f"{needed.size} pictures kept aside",
+        calibration_note=f"{needed.size:,} pictures kept aside",
         title="Demo: insects",
         facts={"note": "the training options were picked while looking at these pictures"},
     )

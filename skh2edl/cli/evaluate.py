@@ -16,6 +16,7 @@ from . import common
 from .calibrate import (
     content_hashes_of,
     group_of_fit,
+    hedge_table,
     hedge_text,
     held_out_predictions,
     model_columns,
@@ -80,13 +81,11 @@ def evaluate(
     """Measure a model on labelled images and write a report.
 
     The report is one HTML file with everything inside. It says which level can be trusted, which
-    classes are confused and what to do next, and shows the figures, pictures and opinions that
-    this comes from, and what is wrong with the data.
+    classes are confused, what to do next and what is wrong with the data.
 
-    Where the data have no test part, the images that the model was trained on are skipped; the
-    model file knows them by their content. Where the model was trained on all of them, each is
-    judged by one of the fits that held it out, as skh2edl fit did to calibrate. The training data
-    of --against are searched for duplicates and for classes without images.
+    DATA may be what the model was fitted on. Its test part is used, else the images that the model
+    has not seen. If it has seen all of them, each is judged by one of several fits that held it
+    out. The training data of --against are searched for duplicates and for classes without images.
 
     For example:
 
@@ -203,6 +202,7 @@ def _held_out(data: Data, card: ModelCard, estimator: Any, remarks: Console) -> 
 def _cross_fitted(data: Data, card: ModelCard, estimator: Any, remarks: Console) -> Chosen:
     """Predict every training sample with a head that was fitted without it, as the fit did."""
     from ..estimators import cross_fitting
+    from ..heads.base import EvidentialHead
 
     n_parts = int(card.notes["cross-fitted parts"])
     remarks.print(
@@ -218,7 +218,14 @@ def _cross_fitted(data: Data, card: ModelCard, estimator: Any, remarks: Console)
     backbone = cross_fitting.frozen_backbone(estimator)
     features = cross_fitting.read_features(estimator, backbone, data.X)
     folds = cross_fitting.fit_folds(estimator, features, data.labels, data.groups, n_parts)
-    cross_fitting.calibrate_together(folds, features, data.labels)
+    head = estimator.network_.head
+    if isinstance(head, EvidentialHead):
+        # As the model's: fit leaves the evidence as trained, calibrate scales it.
+        for fold in folds:
+            own = fold.model.network_.head
+            own.rescale(math.exp(head.log_scale - own.log_scale))
+    else:
+        cross_fitting.calibrate_together(folds, features, data.labels)
     predictions, rows = held_out_predictions(folds, features)
     note = f"{len(rows)} training samples of {data.name}, each held out of one of {n_parts} fits"
     return Chosen(data.select(rows), note, is_new=False, predictions=predictions)
@@ -235,8 +242,15 @@ def _known_about_training(
     estimator: Any, card: ModelCard, training: Data | None, is_new: bool
 ) -> dict[str, Any]:
     """Return what the report needs to know about the fit and the hedge."""
+    from ..report.hedging import TARGETS, threshold_for
+    from ..report.wording import listed
+
     if not is_new:
-        return {}  # the same samples set the hedge: it is measured on halves of them
+        # The same samples set the hedge, so it is measured on halves of them.
+        least = [threshold_for(card.needed, target) for target in TARGETS]
+        said = listed([f"{each:.2f}" for each in least if math.isfinite(each)] or [""])
+        note = f"Those of the model file are set on all: {said}." if said else ""
+        return {"calibration_note": note}
     known: dict[str, Any] = {
         "calibration": card.needed if card.needed.size else None,
         "calibration_note": card.notes.get("hedge set on", ""),
@@ -252,7 +266,9 @@ def _known_about_training(
 
 def _facts(estimator: Any, card: ModelCard, note: str) -> dict[str, str]:
     backbone = "" if estimator.backbone is None else f" on {estimator.backbone}"
-    notes = {name: text for name, text in card.notes.items() if not name.startswith("column")}
+    # The columns are the command's own; of the hedge the report has a table.
+    own = ("column", "hedge at")
+    notes = {name: text for name, text in card.notes.items() if not name.startswith(own)}
     return {
         "model": type(estimator).__name__ + backbone,
         "evaluated on": note,
@@ -262,15 +278,18 @@ def _facts(estimator: Any, card: ModelCard, note: str) -> dict[str, str]:
 
 
 def _say_findings(results: Console, report: Any) -> None:
+    from ..report.hedging import CROSS_CALIBRATED
+
     for question in report.questions:
         answer = f"[green]{escape(question.answer)}[/green]"
         results.print(f"[bold]{question.question}[/bold] {answer}")
         results.print("  " + escape(question.sentences[0]))
     results.print("[bold]How far does the hedge go?[/bold]")
-    for figures in report.hedges:
-        if math.isfinite(figures.threshold):
-            said = hedge_text(report.taxonomy, figures)
-            results.print(f"  {figures.target:.0%}: {escape(said)}")
+    thresholds = {figures.target: figures.threshold for figures in report.hedges}
+    said = {each.target: hedge_text(report.taxonomy, each) for each in report.hedges}
+    results.print(hedge_table(thresholds, said))
+    if report.is_cross_calibrated:
+        results.print(f"  {CROSS_CALIBRATED} {report.calibration_note}")
 
 
 def _warn_of_few(report: Any) -> None:

@@ -128,10 +128,9 @@ def fit(
     them.
 
     All images are trained on, unless the data have a test part or --test-fraction keeps one. With a
-    frozen network the hedge, and the temperature of a softmax, are set on images that were held out
-    in turn; then the model is fitted on all. A network that is trained whole is calibrated on the
-    'val' part, or on a tenth of the images. Evidence stays as trained. The model file knows by
-    their content which images it has seen, so skh2edl evaluate can be given the same folder.
+    frozen network the hedge, and the temperature of a softmax, are set on parts that are held out
+    in turn, and then the model is fitted on all. A network that is trained whole is calibrated on
+    the 'val' part, or on a tenth of the images. Evidence stays as trained.
 
     For example:
 
@@ -329,12 +328,16 @@ def _check_subjects_apart(data: Data) -> None:
 
 def _plan(everything: Data, parts: Parts) -> str:
     tree, (train, held, test) = everything.taxonomy, parts
-    levels = "" if tree.level_names is None else f" ({' > '.join(tree.level_names)})"
+    levels = " (--levels order,family,species would name them)"
+    if tree.level_names is not None:
+        levels = f" ({' > '.join(tree.level_names)})"
+    elif tree.n_levels == 1:
+        levels = ""
     kept = "" if everything.split is None else ", as the data say"
     others = {"to set the hedge": len(held), "kept for evaluate": len(test)}
     said = "".join(f", {n} {what}" for what, n in others.items() if n)
     return (
-        f"{len(everything)} samples, {tree.n_leaves} leaves on {tree.n_levels} level(s){levels}: "
+        f"{len(everything)} samples, {tree.n_leaves} classes on {tree.n_levels} level(s){levels}: "
         f"{len(train)} to train on{said}{kept}."
     )
 

@@ -21,9 +21,12 @@ from .tables import FORMATS, Row, Spool
 
 if TYPE_CHECKING:
     from ..estimators.model_card import ModelCard
+    from ..report.predictions import Predictions
+    from ..taxonomy.taxonomy import Taxonomy
 
 _TARGET_ACCURACY = 0.95
-_RESERVED = {"image", "row", "leaf", "hedged", "hedged_level", "nonspecificity", "error"}
+_NAMED = {"prediction", "prediction_level"}
+_RESERVED = {"image", "row", "prediction", "nonspecificity", "error"}
 
 
 def predict(
@@ -56,11 +59,12 @@ def predict(
 
     All images in a folder are read, however deep.
 
-    The columns are: the image; the best leaf and the best class of each level above, with their
-    probability (and belief and plausibility, for evidential models); the hedged prediction, which
-    stops at a coarser class when the model is unsure; how much belief stopped where; and the
-    vacuities on the path to the leaf. An image that cannot be read has its reason in the column
-    error, and no prediction.
+    The first columns hold the image and the hedged prediction: a coarser class where the model is
+    unsure of the fine one, or "cannot tell". Its level, probability, belief, plausibility and path
+    follow, and then the best class of each level, whether sure or not; how much belief stops
+    where; and the vacuities on the path to the finest class. Belief, plausibility and vacuity are
+    those of evidential models. An image that cannot be read has its reason in the column error,
+    and no prediction.
 
     The same command resumes an interrupted run; the table appears when it is complete.
 
@@ -84,7 +88,7 @@ def predict(
         )
     threshold = _threshold(card, target_accuracy, remarks)
     classified = _Classified(estimator, data, threshold, all_vacuities)
-    spool = Spool(out, classified.columns, _identity(model, data, threshold))
+    spool = Spool(out, classified.table.columns, _identity(model, data, threshold))
     if spool.n_done:
         remarks.print(f"Resuming after {spool.n_done} of {len(data)} that were done before.")
     n_bad, reached = _fill(spool, classified, batch_size, strict, remarks)
@@ -115,7 +119,7 @@ def _fill(
                 n_bad += len(bad)
                 spool.add(rows)
                 advance(len(rows))
-            reached.update(filter(None, spool.values("hedged_level")))
+            reached.update(filter(None, spool.values("prediction_level")))
             spool.finish(n_samples)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
@@ -132,8 +136,8 @@ def _threshold(card: ModelCard, target_accuracy: float | None, remarks: Console)
         return hedge_threshold(card, _TARGET_ACCURACY)
     except ValueError:
         remarks.print(
-            f"The model has no hedge for {_TARGET_ACCURACY:.0%}, so there is no hedged prediction; "
-            "skh2edl calibrate sets one."
+            f"The model has no hedge for {_TARGET_ACCURACY:.0%}, so every prediction is of the "
+            "finest level, however unsure; skh2edl calibrate sets a hedge."
         )
     return None
 
@@ -170,41 +174,126 @@ def _identity(model: Path, data: Data, threshold: float | None) -> str:
     return f"{facts.st_size} {facts.st_mtime_ns} {threshold} {digest.hexdigest()}"
 
 
-class _Classified:
-    """Predictions as rows of the table."""
+class PredictionTable:
+    """Columns of a table of predictions, and their values.
+
+    Parameters
+    ----------
+    tree : Taxonomy
+        The tree.
+    first : str
+        Name of the column of the samples.
+    is_evidential : bool
+        Whether there are opinions.
+    all_vacuities : bool
+        Whether there is a column for each decision.
+    """
 
     def __init__(
-        self, estimator: Any, data: Data, threshold: float | None, all_vacuities: bool
+        self, tree: Taxonomy, first: str, is_evidential: bool, all_vacuities: bool
     ) -> None:
-        from ..metrics.report import level_title
+        from ..report.wording import level_words
 
-        self.estimator, self.data, self.threshold = estimator, data, threshold
-        tree = self.tree = estimator.taxonomy_
-        levels = [level_title(tree, depth) for depth in range(1, tree.n_levels + 1)]
-        self.levels = [f"level_{name}" if name in _RESERVED else name for name in levels]
+        self.tree, self.first, self.is_evidential = tree, first, is_evidential
+        self.titles = [level_words(tree, depth) for depth in range(1, tree.n_levels + 1)]
+        # Names of the tree's own stay as they are.
+        spelled = tree.level_names or [title.replace(" ", "_") for title in self.titles]
+        self.levels = [f"level_{name}" if name in _RESERVED else name for name in spelled]
         # Where belief can stop: at the root, or at a level above the deepest.
         self.stops = [str(tree.root_name), *self.levels[:-1]]
-        self.is_evidential = hasattr(estimator, "predict_hyper_opinion")
         self.vacuities = (
             [f"vacuity_of_{tree.label(node)}" for node in tree.branching_nodes.tolist()]
-            if all_vacuities and self.is_evidential
+            if all_vacuities and is_evidential
             else []
         )
         self.columns = self._columns()
 
     def _columns(self) -> list[str]:
-        endings = ["", "_probability"]
+        endings = ["_probability"]
         if self.is_evidential:
             endings += ["_belief", "_plausibility"]
-        columns = ["image" if self.estimator.backbone is not None else "row"]
-        # The best class of the deepest level is the leaf.
-        columns += [f"{name}{end}" for name in ["leaf", *self.levels[:-1]] for end in endings]
-        if self.threshold is not None:
-            columns += [f"hedged{end}" for end in endings] + ["hedged_level"]
+        columns = [self.first, "prediction", "prediction_level"]
+        columns += [f"prediction{end}" for end in [*endings, "_path"]]
+        columns += [f"{name}{end}" for name in self.levels for end in ["", *endings]]
         if self.is_evidential:
             columns += ["nonspecificity", *(f"belief_stops_at_{stop}" for stop in self.stops)]
             columns += [f"vacuity_at_{stop}" for stop in self.stops]
         return [*columns, *self.vacuities, "error"]
+
+    def values(self, predictions: Predictions, predicted: Any) -> dict[str, list[Any]]:
+        """Return the values of every column, for a batch of samples.
+
+        Parameters
+        ----------
+        predictions : Predictions
+            Probabilities and opinions of the samples.
+        predicted : ndarray of int of shape (n_samples,)
+            The node that is the prediction of each; the root is one that says nothing.
+        """
+        tree, opinion = self.tree, predictions.opinion
+        nodes_of = {
+            name: predictions.best_of_level(depth)[0]
+            for depth, name in enumerate(self.levels[:-1], start=1)
+        }
+        # The best class of the deepest level is the best leaf.
+        nodes_of[self.levels[-1]] = predictions.best_leaves
+        columns = self._predicted(predictions, predicted)
+        for name, nodes in nodes_of.items():
+            columns[name] = tree.labels(nodes)
+            columns |= self._numbers(name, nodes, predictions)
+        vacuity = predictions.vacuity_on_path()
+        if opinion is not None and vacuity is not None:
+            columns["nonspecificity"] = _rounded(opinion.nonspecificity)
+            for depth, stop in enumerate(self.stops):
+                columns[f"belief_stops_at_{stop}"] = _rounded(opinion.depth_profile[:, depth])
+                columns[f"vacuity_at_{stop}"] = _rounded(vacuity[:, depth])
+            for place, name in enumerate(self.vacuities):
+                columns[name] = _rounded(opinion.vacuity[:, place])
+        return columns
+
+    def _predicted(self, predictions: Predictions, nodes: Any) -> dict[str, list[Any]]:
+        """Return the columns of the prediction."""
+        from ..report.hedging import stop_places
+        from ..report.wording import CANNOT_TELL
+
+        tree = self.tree
+        places = stop_places(nodes, tree).tolist()
+        paths = [tree._index.path(node) for node in nodes.tolist()]
+        columns: dict[str, list[Any]] = {
+            "prediction": tree.labels(nodes),
+            "prediction_level": [self.titles[place - 1] for place in places],
+            **self._numbers("prediction", nodes, predictions),
+            "prediction_path": [tree.separator.join(map(str, path)) for path in paths],
+        }
+        silent = dict.fromkeys(columns) | dict.fromkeys(columns.keys() & _NAMED, CANNOT_TELL)
+        for row, place in enumerate(places):
+            if not place:  # all classes together: a probability of 1 that says nothing
+                for name, values in columns.items():
+                    values[row] = silent[name]
+        return columns
+
+    def _numbers(self, name: str, nodes: Any, predictions: Predictions) -> dict[str, list[Any]]:
+        """Return the columns of the probability of nodes, and of the bounds that opinions give."""
+        columns = {f"{name}_probability": predictions.probability_of(nodes[:, None])[:, 0]}
+        bounds = predictions.bounds_of(nodes)
+        if bounds is not None:
+            columns |= {f"{name}_belief": bounds[0], f"{name}_plausibility": bounds[1]}
+        return {column: _rounded(values) for column, values in columns.items()}
+
+
+class _Classified:
+    """Predictions as rows of the table: hedged, or without a hedge of the finest class."""
+
+    def __init__(
+        self, estimator: Any, data: Data, threshold: float | None, all_vacuities: bool
+    ) -> None:
+        self.estimator, self.data, self.threshold = estimator, data, threshold
+        self.table = PredictionTable(
+            estimator.taxonomy_,
+            "image" if estimator.backbone is not None else "row",
+            hasattr(estimator, "predict_hyper_opinion"),
+            all_vacuities,
+        )
 
     def rows(self, which: slice) -> Iterator[Row]:
         """Classify some of the samples.
@@ -214,56 +303,21 @@ class _Classified:
         which : slice
             The samples.
         """
+        from ..report.hedging import hedged_nodes
         from ..report.predictions import read_predictions
 
-        part = self.data.select(which)
+        part, table = self.data.select(which), self.table
         predictions = read_predictions(self.estimator, part.X)
-        columns = self._values(predictions)
-        first = self.columns[0]
+        nodes = predictions.best_leaves
+        if self.threshold is not None:
+            nodes = hedged_nodes(predictions.leaf_probability, table.tree, self.threshold)
+        columns = table.values(predictions, nodes)
         for index, name in enumerate(part.ids):
             if predictions.readable[index]:
                 row = {column: values[index] for column, values in columns.items()}
-                yield {first: name, **row, "error": None}
+                yield {table.first: name, **row, "error": None}
             else:
-                yield {first: name, "error": _reason(name)}
-
-    def _values(self, predictions: Any) -> dict[str, list[Any]]:
-        """Return the values of every column, for a batch of samples."""
-        from ..report.hedging import hedged_nodes
-
-        tree, opinion = self.tree, predictions.opinion
-        nodes_of = {"leaf": (predictions.best_leaves, predictions.path_probability[:, -1])}
-        for depth, level in enumerate(self.levels[:-1], start=1):
-            nodes_of[level] = predictions.best_of_level(depth)
-        if self.threshold is not None:
-            nodes = hedged_nodes(predictions.leaf_probability, tree, self.threshold)
-            nodes_of["hedged"] = nodes, predictions.probability_of(nodes[:, None])[:, 0]
-        columns: dict[str, list[Any]] = {}
-        for name, (nodes, probability) in nodes_of.items():
-            columns[name] = tree.labels(nodes)
-            columns[f"{name}_probability"] = _rounded(probability)
-            bounds = predictions.bounds_of(nodes)
-            if bounds is not None:
-                columns[f"{name}_belief"] = _rounded(bounds[0])
-                columns[f"{name}_plausibility"] = _rounded(bounds[1])
-        if "hedged" in nodes_of:
-            columns["hedged_level"] = [self._level_of(v) for v in nodes_of["hedged"][0].tolist()]
-        if opinion is not None:
-            columns["nonspecificity"] = _rounded(opinion.nonspecificity)
-            vacuity = predictions.vacuity_on_path()
-            for depth, stop in enumerate(self.stops):
-                columns[f"belief_stops_at_{stop}"] = _rounded(opinion.depth_profile[:, depth])
-                columns[f"vacuity_at_{stop}"] = _rounded(vacuity[:, depth])
-            for place, name in enumerate(self.vacuities):
-                columns[name] = _rounded(opinion.vacuity[:, place])
-        return columns
-
-    def _level_of(self, node: int) -> str:
-        tree = self.tree
-        n_below = tree.leaf_stop[node] - tree.leaf_start[node]
-        if n_below == tree.n_leaves:
-            return "cannot tell"
-        return "leaf" if n_below == 1 else self.levels[tree.depths[node] - 1]
+                yield {table.first: name, "error": _reason(name)}
 
 
 def _reason(file: str) -> str:

@@ -4,12 +4,15 @@ from .conformal import ConformalTreeClassifier
 from .costs import MinimumCostClassifier
 from .hedging import HedgedClassifier
 from .novelty import NoveltyDetector
-from .subjects import fuse_subjects
+from .subjects import SubjectPredictions, fuse_subjects, predict_subjects, subject_conflict
 
 __all__ = [
     "ConformalTreeClassifier",
     "HedgedClassifier",
     "MinimumCostClassifier",
     "NoveltyDetector",
+    "SubjectPredictions",
     "fuse_subjects",
+    "predict_subjects",
+    "subject_conflict",
 ]

@@ -316,9 +316,7 @@ class NodeWrapper(HeldOutWrapper):
         -------
         labels : ndarray of shape (n_samples,)
             Labels of leaves, inner nodes or the root. Integer labels stay integers if all nodes
-            have them, also the root (``Taxonomy.from_nested(..., root_name=-1)``); beside nodes
-            named by strings they are strings. In the flat tree that an estimator makes of integer
-            classes the root is -1, or the integer below the smallest.
+            have them; beside nodes named by strings they are strings.
         """
         return label_array(self._predict_nodes(X), self.taxonomy_)
 

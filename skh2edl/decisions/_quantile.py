@@ -32,8 +32,8 @@ def samples_needed(coverage: float) -> int:
     return max(1, ceil(coverage / (1 - coverage)))
 
 
-def vote_weights(weight: FloatArray, group: IntArray | None) -> tuple[FloatArray, float]:
-    """Return the weight of each sample's vote, and that of the new group.
+def vote_weights(weight: FloatArray, group: IntArray | None) -> tuple[FloatArray, FloatArray]:
+    """Return the weight of each sample's vote, and that of all votes of its group.
 
     The votes of a group add up to the mean weight of its samples: with equal weights, to one vote
     a group.
@@ -47,31 +47,35 @@ def vote_weights(weight: FloatArray, group: IntArray | None) -> tuple[FloatArray
 
     Returns
     -------
-    votes : ndarray of shape (n_samples,)
-    new : float
-        The largest sum of a group's votes.
+    votes, of_group : ndarray of shape (n_samples,)
 
     Examples
     --------
     >>> vote_weights(np.ones(3), np.array([0, 0, 1]))
-    (array([0.5, 0.5, 1. ]), 1.0)
+    (array([0.5, 0.5, 1. ]), array([1., 1., 1.]))
     """
     if group is None or not group.size:
-        return weight, float(weight.max(initial=0.0))
+        return weight, weight
     _, group, size = np.unique(group, return_inverse=True, return_counts=True)
     votes = weight / size[group]
-    return votes, float(np.bincount(group, votes).max())
+    return votes, np.bincount(group, votes).astype(np.float64)[group]
 
 
-def effective_size(weight: FloatArray, group: IntArray | None = None) -> float:
-    """Return the sum of all votes divided by a new group's: the number of groups or samples."""
-    votes, new = vote_weights(weight, group)
+def effective_size(votes: FloatArray, of_group: FloatArray) -> float:
+    """Return the sum of votes divided by a new group's: the number of groups or samples.
+
+    Parameters
+    ----------
+    votes, of_group : ndarray of shape (n_samples,)
+        From :func:`vote_weights`, or some of them.
+    """
+    new = of_group.max(initial=0.0)
     return float(votes.sum() / new) if new > 0 else 0.0
 
 
-def is_enough(weight: FloatArray, coverage: float, group: IntArray | None = None) -> bool:
-    """Tell whether held-out samples with these weights can guarantee a coverage."""
-    return effective_size(weight, group) >= samples_needed(coverage) - _ROUNDING
+def is_enough(votes: FloatArray, of_group: FloatArray, coverage: float) -> bool:
+    """Tell whether held-out samples with these votes can guarantee a coverage."""
+    return effective_size(votes, of_group) >= samples_needed(coverage) - _ROUNDING
 
 
 def conformal_quantile(
@@ -119,9 +123,42 @@ def conformal_quantile(
     >>> conformal_quantile(np.arange(6.0), 0.6, np.ones(6), np.array([0, 0, 1, 1, 2, 2]))
     4.0
     """
-    if not is_enough(weight, coverage, group):
+    return quantile_of_votes(values, coverage, *vote_weights(weight, group))
+
+
+def quantile_of_votes(
+    values: FloatArray, coverage: float, votes: FloatArray, of_group: FloatArray
+) -> float:
+    """Return the bound of :func:`conformal_quantile` among some of the samples.
+
+    A group that has only a part of its samples here has that part of its votes, and a new group may
+    have all of its own. So the expected votes of a new group's samples beyond the bound are at most
+    ``1 - coverage`` of the votes that it has here, which is conformal risk control [1]_.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_samples,)
+        Held-out values; may be infinite.
+    coverage : float
+        Between 0 and 1.
+    votes, of_group : ndarray of shape (n_samples,)
+        From :func:`vote_weights` of all samples.
+
+    References
+    ----------
+    .. [1] A. Angelopoulos, S. Bates, A. Fisch, L. Lei, T. Schuster, "Conformal risk control",
+       ICLR 2024; the loss is the votes beyond the bound minus ``1 - coverage`` times all votes.
+
+    Examples
+    --------
+    >>> votes, of_group = vote_weights(np.ones(8), np.array([0, 0, 1, 1, 2, 2, 3, 3]))
+    >>> some = np.array([True, False, True, True, True, True, False, True])  # 1/2, 1, 1, 1/2
+    >>> quantile_of_votes(np.arange(6.0), 0.7, votes[some], of_group[some])
+    5.0
+    """
+    if not is_enough(votes, of_group, coverage):
         return float("inf")
-    votes, new = vote_weights(weight, group)
+    new = float(of_group.max())
     if votes.min() == votes.max() == new:
         rank = max(1, ceil((values.size + 1) * coverage * (1 - _ROUNDING)))
         return float(np.partition(values, rank - 1)[rank - 1])
@@ -179,9 +216,10 @@ def check_enough(
     group : ndarray of int of shape (n_samples,), default=None
         Their groups.
     """
-    if is_enough(weight, coverage, group):
+    votes, of_group = vote_weights(weight, group)
+    if is_enough(votes, of_group, coverage):
         return
-    counted, size = weight > 0, effective_size(weight, group)
+    counted, size = weight > 0, effective_size(votes, of_group)
     n_votes = int(counted.sum()) if group is None else int(np.unique(group[counted]).size)
     what = "sample" if group is None else "group"
     got = f"{n_votes}"

@@ -10,7 +10,13 @@ import numpy.typing as npt
 
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
-from ._quantile import conformal_quantile, effective_size, is_enough, samples_needed
+from ._quantile import (
+    effective_size,
+    is_enough,
+    quantile_of_votes,
+    samples_needed,
+    vote_weights,
+)
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -99,14 +105,14 @@ def merge_small(
     part, part_of_leaf, names
         With all small parts pooled into one, the last.
     """
+    votes, of_group = vote_weights(weight, group)
 
-    def members(numbers: list[int]) -> tuple[FloatArray, IntArray | None]:
+    def members(numbers: list[int]) -> tuple[FloatArray, FloatArray]:
         inside = np.isin(part, numbers)
-        return weight[inside], None if group is None else group[inside]
+        return votes[inside], of_group[inside]
 
     def enough(numbers: list[int]) -> bool:
-        own, groups = members(numbers)
-        return is_enough(own, coverage, groups)
+        return is_enough(*members(numbers), coverage)
 
     few = [number for number in range(len(names)) if not enough([number])]
     if not few:
@@ -151,18 +157,18 @@ def part_quantiles(
     weight : ndarray of shape (n_samples,)
         Sample weights.
     group : ndarray of int of shape (n_samples,), default=None
-        Group of each sample. In each part, a group has one vote if it has a sample there.
+        Group of each sample. Its vote in a part is the fraction of its samples there.
 
     Returns
     -------
     bounds : ndarray of shape (n_parts, n_columns)
     """
+    votes, of_group = vote_weights(weight, group)
     bounds = np.empty((n_parts, len(coverages)))
     for number in range(n_parts):
         inside = part == number
-        own = None if group is None else group[inside]
         for column, coverage in enumerate(coverages):
-            bounds[number, column] = conformal_quantile(
-                values[inside, column], coverage, weight[inside], own
+            bounds[number, column] = quantile_of_votes(
+                values[inside, column], coverage, votes[inside], of_group[inside]
             )
     return bounds

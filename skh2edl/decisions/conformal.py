@@ -107,8 +107,8 @@ class ConformalTreeClassifier(NodeWrapper):
     The probability is over the draw of the held-out samples and a new one together. It holds for
     the sets and for the single nodes separately, and needs new samples like the held-out ones.
     Groups, sample weights and the margin for batches of other sizes are those of
-    :class:`HedgedClassifier`. With `conditional_on`, a group has one vote in each class of which
-    it has a sample.
+    :class:`HedgedClassifier`. With `conditional_on`, a group's vote in a class is the fraction of
+    its samples of that class.
 
     References
     ----------

@@ -152,12 +152,15 @@ class HedgedClassifier(NodeWrapper):
     ``(K + 1) target`` votes at or below it: hierarchical conformal prediction, with a bound that
     holds for a photograph of a new subject if subjects are exchangeable and so are the photographs
     of each [4]_. Every subject counts the same, however often it is photographed. With K subjects,
-    at most ``K / (K + 1)`` can be guaranteed.
+    at most ``K / (K + 1)`` can be guaranteed. With `subtrees`, a subject's vote in a subtree is the
+    fraction of its photographs there, and the errors are those among photographs of the subtree:
+    conformal risk control [2]_.
 
     *Rounding.* The probabilities of a network in single precision depend on the size of the batch.
     Thresholds leave a margin: a held-out sample counts as right only if it stays right when the
-    probability of any set of leaves moves by 1e-5, ten times what batches change. So a sample is
-    served alone with the guarantee of a batch.
+    probability of any set of leaves moves by 1e-5, which is more than batches change. So a sample
+    is served alone with the guarantee of a batch. Networks of this package predict in single
+    precision, on a GPU without TF32, which would round more.
 
     *Cross-validation.* The thresholds come from other fits than the final one, so no bound holds
     for every estimator. It works well if leaving out a part of the data changes the estimator
@@ -267,7 +270,9 @@ class HedgedClassifier(NodeWrapper):
         self._derive()
         is_leaf = tree.n_children[held.truth] == 0
         if not is_leaf.all():
-            of_leaves = self._quantiles(needed, targets, np.where(is_leaf, part, -1), held)
+            group = None if held.group is None else held.group[is_leaf]
+            rest = held._replace(weight=held.weight[is_leaf], group=group)
+            of_leaves = self._quantiles(needed[is_leaf], targets, part[is_leaf], rest)
             self._warn_of_root(held, is_leaf, of_leaves)
 
     def _derive(self) -> None:
@@ -292,7 +297,7 @@ class HedgedClassifier(NodeWrapper):
     def _quantiles(
         self, needed: FloatArray, targets: list[float], part: IntArray, held: HeldOut
     ) -> FloatArray:
-        """Return the thresholds of each subtree; samples of part -1 do not count."""
+        """Return the thresholds of each subtree; samples of part -1 are in none."""
         thresholds = part_quantiles(
             needed, targets, part, len(self.subtrees_), held.weight, held.group
         )

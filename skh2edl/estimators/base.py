@@ -407,9 +407,12 @@ class TreeClassifier(
         return network
 
     def _read_X(
-        self, X: Any, backbone: Backbone | None, reset: bool
+        self, X: Any, backbone: Backbone | None, reset: bool, precision: str | None = None
     ) -> tuple[Samples, npt.NDArray[np.bool_]]:
-        """Return the samples, as features where the backbone is frozen, and which are usable."""
+        """Return the samples, as features where the backbone is frozen, and which are usable.
+
+        Features are computed in the precision of the hardware unless another is given.
+        """
         if backbone is None:
             if holds_images(X):
                 raise TypeError(
@@ -441,7 +444,7 @@ class TreeClassifier(
             images,
             memory=hardware.memory,
             device=self._device(),
-            precision=resolve_precision(hardware.precision),
+            precision=precision or resolve_precision(hardware.precision),
             verbose=self.verbose,
         )
         bad = np.asarray(np.isnan(features).any(axis=1))
@@ -528,7 +531,8 @@ class TreeClassifier(
         check_is_fitted(self, "network_")
         device = self._device(self.network_.feature_mean.dtype)
         network = on_device(self.network_, device)
-        samples, usable = self._read_X(X, network.backbone, reset=False)
+        # With less, the batch would move predictions further than the margin of thresholds.
+        samples, usable = self._read_X(X, network.backbone, reset=False, precision="32-true")
         values = samples.read(network, output, device)
         return values, usable & ~np.isnan(values).any(axis=1)
 

@@ -13,17 +13,14 @@ import numpy.typing as npt
 import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
-from sklearn.frozen import FrozenEstimator
 from sklearn.utils import indexable
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from ..heads.base import LeafRanges, TreeHead
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
-from ..utils.sklearn_tools import HasMethods, StrOptions, safe_indexing
-from .splits import held_out_splits
+from ..utils.sklearn_tools import HasMethods, StrOptions
 from .targets import check_labels, check_something_to_learn, check_weight
 from .wrapping import (
     TreeWrapper,
@@ -32,6 +29,7 @@ from .wrapping import (
     fit_on,
     has_opinions,
     leaf_log_probability,
+    read_held_out,
     read_opinion,
 )
 
@@ -195,7 +193,7 @@ class CalibratedTreeClassifier(TreeWrapper):
         weight = check_weight(sample_weight, None, labels)
         weight = np.where(self.taxonomy_.last_decision[nodes] < 0, 0.0, weight)
         check_something_to_learn(weight)
-        parts = self._held_out(X, y, nodes, arguments, groups)
+        parts = read_held_out(self, self._read, X, y, nodes, arguments, groups)
         if self.method_ == "evidence":
             self.evidence_scale_ = fit_evidence_scale(
                 [(opinion, nodes[rows], weight[rows]) for rows, opinion in parts], self.per_depth
@@ -241,21 +239,6 @@ class CalibratedTreeClassifier(TreeWrapper):
                 "or wrap an evidential estimator."
             )
         return method
-
-    def _held_out(
-        self, X: Any, y: Any, nodes: IntArray, arguments: dict[str, Any], groups: Any
-    ) -> list[tuple[IntArray, Any]]:
-        """Return rows and what an estimator that did not see them says of each."""
-        if isinstance(self.estimator, FrozenEstimator):
-            return [(np.arange(len(nodes)), self._read(self.estimator_, X))]
-        splits = held_out_splits(self.cv, X, nodes, groups)
-        fitted = Parallel(n_jobs=self.n_jobs)(
-            delayed(fit_on)(self.estimator, X, y, arguments, rows) for rows, _ in splits
-        )
-        return [
-            (held, self._read(estimator, safe_indexing(X, held)))
-            for estimator, (_, held) in zip(fitted, splits, strict=True)
-        ]
 
     def _read(self, fitted: Any, X: Any) -> Any:
         read = read_opinion if self.method_ == "evidence" else leaf_log_probability

@@ -67,7 +67,7 @@ def push_to_hub(
     from huggingface_hub import HfApi  # late: it takes a while, and timm brings it
 
     with tempfile.TemporaryDirectory() as name:
-        write_repository(model, name, X, y)
+        write_repository(model, name, X, y, repo_id)
         api = HfApi(token=token)
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         commit = api.upload_folder(
@@ -130,7 +130,11 @@ def from_pretrained(
 
 
 def write_repository(
-    model: Any, folder: str | os.PathLike[str], X: Any = None, y: Any = None
+    model: Any,
+    folder: str | os.PathLike[str],
+    X: Any = None,
+    y: Any = None,
+    repo_id: str = "path/to/this/folder",
 ) -> None:
     """Write the files of a repository into a folder; the parameters are those of `push_to_hub`."""
     folder = Path(folder)
@@ -149,11 +153,13 @@ def write_repository(
         proba = model.predict_proba(X)
         rows = hierarchical_report(y, proba, taxonomy, output_dict=True)
         del rows["tree"]
-    card = _card(config, taxonomy, rows)
+    card = _card(config, taxonomy, rows, repo_id)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _card(config: dict[str, Any], taxonomy: Taxonomy, rows: dict[str, dict[str, float]]) -> str:
+def _card(
+    config: dict[str, Any], taxonomy: Taxonomy, rows: dict[str, dict[str, float]], repo_id: str
+) -> str:
     """Return the model card: what the hub reads, and what people do."""
     from huggingface_hub import ModelCardData
 
@@ -189,7 +195,7 @@ A classifier into a taxonomy of {taxonomy.n_leaves} leaves on {taxonomy.n_levels
 ```python
 from skh2edl import from_pretrained
 
-model = from_pretrained("this repository")
+model = from_pretrained("{repo_id}")
 model.predict(X)
 ```
 

@@ -44,6 +44,7 @@ WRAPPERS = {
     "HedgedClassifier": "..decisions",
     "MinimumCostClassifier": "..decisions",
     "NoveltyDetector": "..decisions",
+    "OpinionClassifier": ".opinion_classifier",
     "TreeEnsembleClassifier": ".ensembles",
 }
 # Members and the tree are described beside the parameters; the others speak of one machine or of

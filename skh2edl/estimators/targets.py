@@ -84,8 +84,7 @@ def resolve_taxonomy(
     given : Taxonomy or None
         The classifier's parameter.
     labels : ndarray of shape (n_samples,)
-        The labels, which make a flat taxonomy where there is no other. The root of integers is
-        -1, or the integer below the smallest.
+        The labels, which make a flat taxonomy where there is no other.
     known : Taxonomy, default=None
         That of the fit which this one goes on from.
     """
@@ -113,9 +112,7 @@ def resolve_taxonomy(
             "classes. Give samples of another class, or a taxonomy that names it."
         )
     _warn_of_paths(classes)
-    # Numbers get a number as root, so that hedged predictions are of one kind.
-    root = min(-1, int(classes.min()) - 1) if classes.dtype.kind in "iu" else None
-    return Taxonomy.flat(classes.tolist(), root_name=root)
+    return Taxonomy.flat(classes.tolist())
 
 
 def _warn_of_paths(classes: npt.NDArray[Any]) -> None:

@@ -14,6 +14,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import has_fit_parameter
 
 from ..metrics.inputs import leaf_probabilities
@@ -22,6 +23,7 @@ from ..taxonomy.names import shown
 from ..taxonomy.taxonomy import Taxonomy
 from ..utils.sklearn_tools import safe_indexing
 from .predictions import TreePredictions
+from .splits import held_out_splits
 from .targets import resolve_taxonomy
 
 # Added to every probability before its logarithm, as scikit-learn's own temperature scaling does.
@@ -284,6 +286,44 @@ def fit_on(estimator: Any, X: Any, y: Any, arguments: Mapping[str, Any], rows: A
         X, y = safe_indexing(X, rows), safe_indexing(y, rows)
         arguments = {name: safe_indexing(values, rows) for name, values in arguments.items()}
     return clone(estimator).fit(X, y, **arguments)
+
+
+def read_held_out(
+    wrapper: Any,
+    read: Callable[[Any, Any], Any],
+    X: Any,
+    y: Any,
+    labels: npt.NDArray[Any],
+    arguments: Mapping[str, Any],
+    groups: Any,
+) -> list[tuple[npt.NDArray[np.int64], Any]]:
+    """Return rows, and what an estimator that was not fitted on them says of each.
+
+    Parameters
+    ----------
+    wrapper : TreeWrapper
+        With `estimator_`, and `cv` and `n_jobs` unless its estimator is frozen.
+    read : callable
+        From a fitted estimator and samples to what is wanted.
+    X, y
+        As in a fit.
+    labels : ndarray of shape (n_samples,)
+        What the splits keep in proportion.
+    arguments : mapping of str to array-like
+        From :func:`fit_arguments`.
+    groups : array-like of shape (n_samples,) or None
+        Groups, each on one side of a split.
+    """
+    if isinstance(wrapper.estimator, FrozenEstimator):
+        return [(np.arange(len(labels)), read(wrapper.estimator_, X))]
+    splits = held_out_splits(wrapper.cv, X, labels, groups)
+    fitted = Parallel(n_jobs=wrapper.n_jobs)(
+        delayed(fit_on)(wrapper.estimator, X, y, arguments, rows) for rows, _ in splits
+    )
+    return [
+        (held, read(estimator, safe_indexing(X, held)))
+        for estimator, (_, held) in zip(fitted, splits, strict=True)
+    ]
 
 
 def hand_on_features(fitted: Any, wrapper: Any) -> None:

@@ -11,6 +11,7 @@ from .annotations import (
 )
 from .biodiversity import camtrap_observations, darwin_core_occurrences, rank_table
 from .identifications import Identifications
+from .mlflow_models import log_to_mlflow
 from .writing import write_export
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "fiftyone_labels",
     "label_studio_config",
     "label_studio_tasks",
+    "log_to_mlflow",
     "rank_table",
     "read_label_studio",
     "write_export",

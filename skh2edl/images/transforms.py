@@ -146,6 +146,12 @@ def _augmentation_options(augmentation: str | Mapping[str, Any]) -> dict[str, An
     from timm.data.transforms_factory import create_transform
 
     options: dict[str, Any] = {"color_jitter": None}
+    named = [augmentation] if isinstance(augmentation, str) else augmentation
+    if mixing := [name for name in named if name.startswith(("mixup", "cutmix"))]:
+        raise ValueError(
+            f"augmentation cannot be {mixing[0]!r}: a mixed image has two labels and so two paths, "
+            "and evidence for both would say that both were seen. Leave it out."
+        )
     if isinstance(augmentation, Mapping):
         managed = {*_TIMM_KEYS, "is_training", "normalize", "separate", "use_prefetcher", "re_prob"}
         refused = sorted(managed & set(augmentation))

@@ -16,6 +16,10 @@ from .figures import labelled_with_leaf, wilson_interval
 from .predictions import FloatArray, Predictions
 
 TARGETS = (0.9, 0.95, 0.99)
+# Of a hedge that is both set and measured on the evaluated images.
+CROSS_CALIBRATED = (
+    "Each half of these images set the thresholds of the other half, so that none set its own."
+)
 
 
 def needed_thresholds(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..taxonomy.taxonomy import Taxonomy
-from .figures import Confusion, LevelFigures, NodeFigures
+from .figures import Confusion, LevelFigures, NodeFigures, wilson_interval
 from .hedging import HedgeFigures
 from .problems import DataProblem
 from .wording import counted, listed, part_of, percent
@@ -323,9 +323,27 @@ def when_not(report: EvaluationReport) -> Question:
         if kind in lacking:
             sentences.append(f"For {listed(_some(lacking[kind].names, 3))}: {_LACKS[kind]}.")
     measured = [level for level in report.levels if level.n_samples]
+    trusted = [level for level in measured if verdict_of(level, report.trust) == "trust"]
+    sentences += filter(None, (_exceptions(report, level) for level in trusted[:1]))
     if measured and (n_wrong := measured[0].n_samples - measured[0].n_right):
         sentences.append(
             f"Where one mistake is too many: even at {level_name(measured[0].name)} {n_wrong:,} of "
             f"{measured[0].n_samples:,} were wrong."
         )
     return Question("When should I not use it?", "For images unlike these", tuple(sentences))
+
+
+def _exceptions(report: EvaluationReport, level: LevelFigures) -> str:
+    """Say for which classes of a trusted level the predictions are surely worse than that."""
+    tree, worse = report.taxonomy, []
+    for node in tree.nodes_at_depth(level.depth).tolist():
+        row = report.nodes.get(int(tree.last_of_chain[node]))
+        if row and wilson_interval(row.n_right, row.n_samples)[1] < report.trust:
+            worse.append((row.accuracy, f"{tree.label(node)} ({row.n_right} of {row.n_samples})"))
+    if not worse:
+        return ""
+    names = _some([name for _, name in sorted(worse)], 3)
+    return (
+        f"Where the image may show {listed(names, 'or')}: so many of these are right at "
+        f"{level_name(level.name)}, though {percent(level.accuracy)} of all images are."
+    )

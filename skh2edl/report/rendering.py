@@ -16,7 +16,7 @@ from ..metrics import reliability_curve
 from ..taxonomy.taxonomy import Taxonomy
 from . import questions, wording
 from .figures import LevelFigures, Mistake, NodeFigures, labelled_with_leaf, mistaken
-from .hedging import HedgeFigures, stop_places
+from .hedging import CROSS_CALIBRATED, HedgeFigures, stop_places
 from .images import thumbnail
 
 if TYPE_CHECKING:
@@ -103,8 +103,10 @@ def _environment() -> Environment:
         "word_id": word_id,
     }
     environment.globals |= {
-        name: getattr(questions, name) for name in ("CARE", "calibration_sentence", "verdict_of")
+        name: getattr(questions, name)
+        for name in ("CARE", "GOOD_ECE", "calibration_sentence", "verdict_of")
     }
+    environment.globals["CROSS_CALIBRATED"] = CROSS_CALIBRATED
     return environment
 
 
@@ -228,12 +230,13 @@ def _depth(report: EvaluationReport) -> dict[str, Any] | None:
     if not counted.any():
         groups = {"all images": predictions.readable}
     groups = {name: rows for name, rows in groups.items() if rows.any()}
+    headings = (questions.level_heading(level.name) for level in report.levels)
     stops = np.column_stack([opinion.depth_profile, 1 - opinion.nonspecificity])
     return {
         "groups": [(name, int(rows.sum())) for name, rows in groups.items()],
         "rows": list(
             zip(
-                ["cannot tell", *(questions.level_heading(level.name) for level in report.levels)],
+                [wording.CANNOT_TELL, *headings],
                 np.transpose([stops[rows].mean(axis=0) for rows in groups.values()]).tolist(),
                 strict=True,
             )

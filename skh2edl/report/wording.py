@@ -6,6 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..taxonomy.taxonomy import Taxonomy
+
+# The prediction of a hedge that stops at no class.
+CANNOT_TELL = "cannot tell"
+
 
 def percent(fraction: float) -> str:
     """Write a fraction as whole percents, never rounding something to nothing or to all.
@@ -71,3 +76,17 @@ def part_of(part: int, whole: int) -> str:
     '18 of 19 (95 %)'
     """
     return f"{part:,} of {whole:,} ({percent(part / whole)})"
+
+
+def level_words(tree: Taxonomy, depth: int) -> str:
+    """Return the name of a level, or what to call it where the tree gives it none.
+
+    Examples
+    --------
+    >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
+    >>> level_words(tree, 1), level_words(tree, 2)
+    ('level 1', 'finest level')
+    """
+    if tree.level_names is not None:
+        return tree.level_names[depth - 1]
+    return "finest level" if depth == tree.n_levels else f"level {depth}"

@@ -126,8 +126,10 @@ def _add_api(app: FastAPI, service: Service) -> None:
         """Classify images, each on its own."""
         least = service.threshold(target_accuracy, threshold)
         uploads = await read_uploads(request, service.limits)
-        pictures = await service.prepare(uploads)
-        predictions = await service.predict(pictures, least, client_of(request.scope))
+        client = client_of(request.scope)
+        async with service.turn_of(client):
+            pictures = await service.prepare(uploads)
+            predictions = await service.predict(pictures, least, client)
         return Predictions(threshold=least, predictions=predictions)
 
     def fuse(

@@ -158,7 +158,7 @@ class Hedge(BaseModel):
 
     n_images: int = Field(description="Held-out images, or subjects, that set the thresholds.")
     unit: str = Field(description="'photograph' or 'subject'.")
-    is_exact: bool = Field(description="False if the same images also calibrated the model.")
+    is_exact: bool = Field(description="Whether the guarantee is a theorem.")
     most: Fraction = Field(description="More than this cannot be guaranteed with so few.")
     guarantees: list[Guarantee]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 from anyio import CapacityLimiter, to_thread
@@ -13,7 +15,6 @@ from starlette.exceptions import HTTPException
 
 from .. import __version__
 from ..estimators.model_card import ModelCard
-from ..images.decoding import known_formats
 from ..images.sources import PreparedSource
 from ..images.transforms import ImageTransform, make_transform
 from ..report.hedging import threshold_for
@@ -31,7 +32,7 @@ from .schemas import (
     TreeFacts,
     UploadLimits,
 )
-from .uploads import Picture, Upload, declared_pixels, make_picture
+from .uploads import Picture, Upload, declared_pixels, make_picture, upload_formats
 from .views import level_names, prediction_view, sides
 
 T = TypeVar("T")
@@ -69,6 +70,17 @@ class Service:
         self._decoding_large = CapacityLimiter(_LARGE_AT_ONCE)
         # One batch at a time: more would only take the cores and the memory from each other.
         self._predicting = CapacityLimiter(1)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def turn_of(self, client: str) -> asyncio.Lock:
+        """Return what a client's requests wait for: each other, so that many cost others no more.
+
+        Parameters
+        ----------
+        client : str
+            Who sends them.
+        """
+        return self._turns.setdefault(client, asyncio.Lock())
 
     @cached_property
     def facts(self) -> ModelFacts:
@@ -86,7 +98,7 @@ class Service:
                 max_bytes=limits.max_upload_bytes,
                 max_files=limits.max_files,
                 max_pixels=limits.max_pixels,
-                formats=list(known_formats()),
+                formats=list(upload_formats()),
             ),
             notes=self.card.notes,
         )
@@ -104,7 +116,7 @@ class Service:
         return Hedge(
             n_images=n_images,
             unit="subject" if self.card.counts_subjects else "photograph",
-            is_exact=self.card.notes.get("hedge guarantee", "exact") == "exact",
+            is_exact=self.card.notes.get("hedge guarantee") == "exact",
             most=n_images / (n_images + 1),
             guarantees=guarantees,
         )

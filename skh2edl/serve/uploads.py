@@ -19,9 +19,13 @@ from ..images.loading import ImageDataset
 from ..images.sources import BadImageError, ImageSource
 from ..images.transforms import ImageTransform
 from .app import Limits
+from .guard import is_form
 
 FIELD = "files"
 _MAX_NAME = 200
+# Decoding must not take much longer than a picture of that size usually does.
+_SLOW_FORMATS = {"JPEG2000", "PPM"}
+_MAX_SCANS = 100  # as in libtiff; cameras and programs write ten or so
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -80,10 +84,33 @@ class UploadSource(ImageSource):
     def _read(self, row: int, min_side: int | None) -> Image.Image:
         if not self._upload.data:
             raise ValueError("the file is empty")
+        _check_effort(self._upload.data)
         return decode(io.BytesIO(self._upload.data), min_side, self.max_pixels)
 
     def _identity(self, row: int) -> bytes:
         return self._upload.data
+
+
+def upload_formats() -> tuple[str, ...]:
+    """Return the formats that are accepted from strangers."""
+    return tuple(name for name in known_formats() if name not in _SLOW_FORMATS)
+
+
+def _check_effort(data: bytes) -> None:
+    """Refuse a file made to keep the processor busy for minutes."""
+    try:
+        with quiet, Image.open(io.BytesIO(data), formats=known_formats()) as image:
+            # Pillow's own register has the decoders that are written in Python.
+            is_slow = image.format in _SLOW_FORMATS or any(
+                tile[0] in Image.DECODERS for tile in image.tile
+            )
+            if image.format in ("JPEG", "MPO"):
+                # Each scan of a progressive JPEG is a pass over all pixels.
+                is_slow = data.count(b"\xff\xda") > _MAX_SCANS
+    except Image.DecompressionBombError:
+        return  # refused for its size when it is decoded
+    if is_slow:
+        raise ValueError("its kind of compression takes too long to decode; send it as a PNG")
 
 
 def declared_pixels(upload: Upload) -> int:
@@ -132,8 +159,8 @@ class _MemoryParser(MultiPartParser):
 
 async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
     """Return the files of a form."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "multipart/form-data":
+    kind = request.headers.get("content-type", "")
+    if not is_form(kind):
         raise HTTPException(
             415,
             f"Images are sent as multipart/form-data in parts named {FIELD!r}, got "

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import formats
 from .graphs import ChooseParent, join_forest, read_edges, read_networkx, read_obo, read_parents
-from .names import Name, clean_names, shown
+from .names import Name, clean_names, name_root, shown
 from .newick import read_newick, read_phylo
 from .tables import read_table_rows
 from .taxa import read_coco, read_darwin_core, read_ncbi
@@ -30,7 +30,7 @@ class Builders:
         paths: Iterable[Iterable[Any]],
         *,
         level_names: Iterable[str] | None = None,
-        root_name: Name = "root",
+        root_name: Name | None = None,
         bridge_gaps: bool | None = None,
         separator: str = "/",
     ) -> Self:
@@ -44,8 +44,10 @@ class Builders:
             next name stands for itself.
         level_names : sequence of str, default=None
             Names of the levels.
-        root_name : str, default="root"
-            The root's name, which as a label means "unlabelled".
+        root_name : str, default=None
+            The root's name, which as a label means "unlabelled". None means "root", "(root)" where
+            that is the name of another node, and in a tree of integers -1 or the integer below
+            the smallest.
         bridge_gaps : bool, default=None
             As in :meth:`from_table`.
         separator : str, default="/"
@@ -80,8 +82,8 @@ class Builders:
             of nodes to parents, or what a function of the node and the list of its parents
             returns. None refuses such a graph and names the nodes.
         root_name : str, default=None
-            Name of the root that is put above several trees. None calls it "root" and warns,
-            because a slip in a name makes a second root too.
+            Name of the root that is put above several trees. None names it as
+            :meth:`from_paths` does and warns, because a slip in a name makes a second root too.
         **options
             `level_names` and `separator`.
 
@@ -126,7 +128,7 @@ class Builders:
         return cls(*join_forest(read_parents(parents, choose_parent), root_name), **options)
 
     @classmethod
-    def from_nested(cls, nested: Any, *, root_name: Name = "root", **options: Any) -> Self:
+    def from_nested(cls, nested: Any, *, root_name: Name | None = None, **options: Any) -> Self:
         """Build from nested mappings, or from records with a name and children.
 
         Parameters
@@ -135,8 +137,8 @@ class Builders:
             Name to what is below it: a list holds leaves, None or {} ends a branch. Or
             ``{"name": "cat", "children": [{"name": "lynx"}, ...]}``, one or a list of such
             records. A `pathlib.Path` is read as JSON.
-        root_name : str, default="root"
-            The root's name, which a single record brings itself.
+        root_name : str, default=None
+            The root's name, which a single record brings itself; None as in :meth:`from_paths`.
         **options
             `level_names` and `separator`.
 
@@ -157,7 +159,7 @@ class Builders:
         table: Any,
         columns: Sequence[Hashable] | None = None,
         *,
-        root_name: Name = "root",
+        root_name: Name | None = None,
         bridge_gaps: bool | None = None,
         **options: Any,
     ) -> Self:
@@ -170,8 +172,8 @@ class Builders:
             ``.tsv`` have tabs, those ending in ``.gz`` are unpacked.
         columns : sequence of str, default=None
             Rank columns from the top level down; None means all columns.
-        root_name : str, default="root"
-            The root's name.
+        root_name : str, default=None
+            The root's name; None as in :meth:`from_paths`.
         bridge_gaps : bool, default=None
             What to do if one row leaves a rank blank that another row with the same name below it
             fills, so that a species stands under its genus and beside it: True fills the blank
@@ -336,7 +338,8 @@ class Builders:
         Parameters
         ----------
         dump : path
-            A folder with ``nodes.dmp`` and ``names.dmp``, or the archive ``taxdump.tar.gz``.
+            A folder with ``nodes.dmp`` and ``names.dmp``, or the archive ``taxdump.tar.gz`` or
+            ``taxdmp.zip``.
         ranks : sequence of str, default=None
             Ranks from the top down, each a level; None takes the main ranks.
         under : str, default=None
@@ -501,7 +504,7 @@ class Builders:
         names : iterable of str or number
             The classes.
         root_name : str, default=None
-            The root's name; None means "root", or "(root)" where that is the name of a class.
+            The root's name; None as in :meth:`from_paths`.
         **options
             `level_names` and `separator`.
 
@@ -515,5 +518,5 @@ class Builders:
             raise TypeError(f"names must be a sequence of classes, got the string {shown(names)}.")
         leaves = clean_names(names)
         if root_name is None:
-            root_name = "(root)" if "root" in leaves else "root"
+            root_name = name_root(leaves)
         return cls([root_name, *leaves], np.array([-1] + [0] * len(leaves)), **options)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .names import Name, clean_names, fill_row, shown, trim_row
+from .names import Name, clean_names, fill_row, name_root, shown, trim_row
 from .tables import close_gaps, load_json, rows_of
 from .tree import NodeList, check_depth
 
@@ -39,7 +39,7 @@ def read_rows(rows: Any) -> Iterable[list[Any]]:
         yield ranks
 
 
-def read_paths(paths: Any, root_name: Name, bridge_gaps: bool | None = None) -> NodeList:
+def read_paths(paths: Any, root_name: Name | None, bridge_gaps: bool | None = None) -> NodeList:
     """Collect path rows, creating each prefix once."""
     names: list[Any] = [root_name]
     parents = [-1]
@@ -59,6 +59,8 @@ def read_paths(paths: Any, root_name: Name, bridge_gaps: bool | None = None) -> 
     except TypeError:  # a list or dict where a name should be
         clean_names(name for row in rows for name in row if name is not None)
         raise
+    if root_name is None:
+        names[0] = name_root(names[1:])
     return names, np.asarray(parents, dtype=np.int64)
 
 
@@ -77,7 +79,7 @@ def walk_down(top: Any, describe: Callable[[Any], tuple[Any, Iterable[Any]]]) ->
     return names, np.asarray(parents, dtype=np.int64)
 
 
-def read_nested(nested: Any, root_name: Name) -> NodeList:
+def read_nested(nested: Any, root_name: Name | None) -> NodeList:
     """Collect nested mappings; a list, set or tuple holds leaves, None or {} ends a branch.
 
     Records ``{"name": ..., "children": [...]}`` are read as such, one or a list of them.
@@ -86,6 +88,14 @@ def read_nested(nested: Any, root_name: Name) -> NodeList:
         nested = load_json(nested)
     if _is_record(nested):
         return walk_down(nested, _describe_record)
+    names, parents = _read_below(nested, root_name)
+    if root_name is None:
+        names[0] = name_root(names[1:])
+    return names, parents
+
+
+def _read_below(nested: Any, root_name: Name | None) -> NodeList:
+    """Collect a root and what is nested below it."""
     if isinstance(nested, (list, tuple)) and nested and all(map(_is_record, nested)):
         return walk_down({"name": root_name, "children": nested}, _describe_record)
     seen: set[int] = set()

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .names import Name, clean_names, is_blank, shown
+from .names import Name, clean_names, is_blank, name_root, shown
 from .tables import load_json, read_text, rows_of
 from .tree import NodeList
 
@@ -124,8 +124,8 @@ def join_forest(nodes: NodeList, root_name: Name | None, *, quiet: bool = False)
     nodes : names and parents
         Of one or more trees.
     root_name : str or None
-        Name of the root where one is made; None takes "root" and warns, because a slip in a name
-        makes a second root too.
+        Name of the root where one is made; None takes that of :func:`name_root` and warns,
+        because a slip in a name makes a second root too.
     quiet : bool, default=False
         Whether to warn never: ontologies are often forests.
 
@@ -139,7 +139,7 @@ def join_forest(nodes: NodeList, root_name: Name | None, *, quiet: bool = False)
     if roots.size < 2:
         return nodes
     if root_name is None:
-        root_name = "(root)" if "root" in names else "root"
+        root_name = name_root(names)
         if not quiet:
             some = [names[root] for root in roots[:5].tolist()]
             warnings.warn(

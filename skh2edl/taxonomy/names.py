@@ -96,6 +96,22 @@ def clean_name(name: Any) -> Name:
     )
 
 
+def name_root(names: Iterable[Any]) -> Name:
+    """Return the name of a root that was given none.
+
+    Above integers it is one too, so that the labels of all nodes are of one kind.
+
+    Examples
+    --------
+    >>> name_root(["cat", "dog"]), name_root(["root"]), name_root([3, 1])
+    ('root', '(root)', -1)
+    """
+    known = list(names)
+    if known and all(type(name) is int or isinstance(name, np.integer) for name in known):
+        return min(-1, int(min(known)) - 1)
+    return "(root)" if any(isinstance(name, str) and name == "root" for name in known) else "root"
+
+
 def trim_row(row: Iterable[Any]) -> list[Any]:
     """Drop trailing blanks; a blank before a name becomes None.
 

@@ -97,7 +97,7 @@ def _check_is_no_file(text: str) -> None:
     if any(sign in text for sign in "(,;\n"):
         return
     ending = Path(text).suffix.lower()
-    if ending in ENDINGS or (len(text) < 1000 and ending and Path(text).is_file()):
+    if ending in ENDINGS or (len(text) < 1000 and ending and os.path.isfile(text)):
         raise ValueError(
             f"from_newick reads the text of a tree, such as '((lynx,puma)cat,dog);', and "
             f"{shown(text)} looks like the name of a file. Pass pathlib.Path({text!r}) to read it."

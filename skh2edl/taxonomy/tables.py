@@ -111,6 +111,11 @@ def read_columns(
                 f"{path}, line {number}, has {len(line)} cells, but the columns {shown(chosen)} "
                 f"need {max(places) + 1}. Complete the line; a blank cell means a missing rank."
             )
+        if any(line[len(header) :]):
+            raise ValueError(
+                f"{path}, line {number}, has {len(line)} cells, and the header has {len(header)}. "
+                "Put a cell with a comma in it into double quotes."
+            )
         for name, place in zip(chosen, places, strict=True):
             columns[name].append(line[place])
     return columns

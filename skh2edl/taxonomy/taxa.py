@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+import zipfile
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -207,7 +208,7 @@ def _read_rank_columns(
         )
     rows = dict.fromkeys(zip(*(table[rank] for rank in levels), strict=True))
     named = [row for row in rows if any(row)]
-    names, parents = read_paths(named, "root" if root_name is None else root_name, bridge_gaps)
+    names, parents = read_paths(named, root_name, bridge_gaps)
     return names, parents, levels
 
 
@@ -254,7 +255,7 @@ def read_ncbi(
     under: str | None,
     root_name: Name | None,
 ) -> RankedNodes:
-    """Read nodes.dmp and names.dmp, in a folder or in the archive taxdump.tar.gz."""
+    """Read nodes.dmp and names.dmp, in a folder or in taxdump.tar.gz or taxdmp.zip."""
     ids, above, kinds = zip(*(line[:3] for line in _read_dump(source, "nodes.dmp")), strict=True)
     lines = _read_dump(source, "names.dmp")
     names = {line[0]: line[1] for line in lines if line[3] == "scientific name"}
@@ -275,12 +276,14 @@ def _read_dump(source: str | os.PathLike[str], name: str) -> Iterator[list[str]]
         try:
             if path.is_dir():
                 file: Any = stack.enter_context((path / name).open("rb"))
+            elif zipfile.is_zipfile(path):
+                file = stack.enter_context(stack.enter_context(zipfile.ZipFile(path)).open(name))
             else:
                 file = stack.enter_context(tarfile.open(path)).extractfile(name)
-        except (FileNotFoundError, KeyError):
+        except (FileNotFoundError, KeyError, tarfile.ReadError):
             raise FileNotFoundError(
-                f"There is no {name} in {path}. Give the folder of an unpacked taxdump, or "
-                "taxdump.tar.gz."
+                f"There is no {name} in {path}. Give the folder of an unpacked taxdump, "
+                "taxdump.tar.gz or taxdmp.zip."
             ) from None
         lines = stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))
         for number, line in enumerate(lines, start=1):

@@ -184,16 +184,6 @@ def adapt(module: nn.Module, image_size: tuple[int, int] | None) -> ImageBackbon
     return adapted
 
 
-def is_rebuildable(model: nn.Module, options: Mapping[str, Any]) -> str | None:
-    """Return the architecture that timm builds this model from, or None if more is needed."""
-    architecture = getattr(model, "pretrained_cfg", {}).get("architecture")
-    arguments = getattr(model, "_model_args", None)
-    if architecture is None or arguments is None:
-        return None
-    more = set(arguments) - {"num_classes", "pretrained_model_args", *options}
-    return None if more else str(architecture)
-
-
 def probe(model: nn.Module, input_size: tuple[int, int, int]) -> torch.Size:
     """Return the shape of the features of one image."""
     with torch.inference_mode():

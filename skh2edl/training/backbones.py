@@ -13,8 +13,8 @@ from torch import nn
 from ..images import ImageLoader
 from ..utils.hashing import hash_values
 from ..utils.randomness import isolated_rng
-from .adapters import ImageBackbone, adapt, is_rebuildable, probe
-from .devices import on_device
+from .adapters import ImageBackbone, adapt, probe
+from .devices import full_precision, on_device
 from .weight_files import check_connection, first_line, load_packaged, load_weights
 
 __all__ = ["Backbone", "create_backbone", "extract_features", "parameter_groups"]
@@ -181,8 +181,23 @@ def create_backbone(
         if n_features is None:
             n_features = _count_features(model, name, data["input_size"])
     if name.startswith(_SOURCES):
-        name = is_rebuildable(model, options) or name
+        name = _find_architecture(model, data) or name
     return Backbone(model, name, data, n_features)
+
+
+def _find_architecture(model: nn.Module, data: Mapping[str, Any]) -> str | None:
+    """Return the name that timm builds this model from, or None if that name builds another."""
+    name = getattr(model, "pretrained_cfg", {}).get("architecture")
+    if name is None or not hasattr(model, "_model_args"):
+        return None
+    from timm.models import get_model_args
+
+    def describe(built: nn.Module) -> tuple[Any, Any]:
+        arguments = {**get_model_args(built), "img_size": None}  # as the file has it
+        return arguments, {key: value.shape for key, value in built.state_dict().items()}
+
+    plain = create_backbone(name, None, image_size=data["input_size"][-2:], n_features=1)
+    return str(name) if describe(plain.model) == describe(model) else None
 
 
 def _from_module(
@@ -430,6 +445,7 @@ def extract_features(
     try:
         with (
             torch.inference_mode(),
+            full_precision(device),
             torch.autocast(device.type, dtype=dtype, enabled=dtype is not None),
             tqdm(total=loader.n_samples, unit="image", disable=verbose <= 0) as bar,
         ):

@@ -58,6 +58,7 @@ class CheckpointFile:
             # Only tensors and plain values: nothing in the file is executed.
             content = torch.load(self.path, map_location="cpu", weights_only=True)
             found, version = content["identity"], content["format"]
+            state: dict[str, Any] = content["state"]
         except Exception as error:
             raise ValueError(
                 f"{self.path} is not a checkpoint of this package or is damaged ({error}). "
@@ -74,7 +75,6 @@ class CheckpointFile:
                 f"{self.path} belongs to another fit: other {', '.join(differing)}. Repeat that "
                 "fit's call to resume it, or give another checkpoint_dir, or remove the file."
             )
-        state: dict[str, Any] = content["state"]
         return state
 
     def check(

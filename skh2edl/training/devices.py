@@ -1,4 +1,4 @@
-"""The device that predictions use; their estimator keeps its network on the CPU."""
+"""The device and the precision of predictions; their estimator keeps its network on the CPU."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
@@ -118,6 +120,69 @@ def on_device(module: Module, device: torch.device) -> Module:
     if here.type == device.type and device.index in (None, here.index):
         return module
     return _copies.find(module, device)  # type: ignore[return-value]
+
+
+class _FullPrecision:
+    """Switches TF32 off for as long as any thread needs it off."""
+
+    def __init__(self) -> None:
+        self.reset()
+        # A forked worker must not inherit a lock that a thread of its parent held.
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.reset)
+
+    def reset(self) -> None:
+        self.lock = threading.Lock()
+        self.depth = 0
+        self.was_on = False
+
+    def enter(self) -> None:
+        with self.lock:
+            if self.depth == 0:
+                try:
+                    self.was_on = torch.backends.cudnn.allow_tf32
+                except RuntimeError:  # the user has set the precision of single operations
+                    self.was_on = False
+                if self.was_on:
+                    torch.backends.cudnn.allow_tf32 = False
+            self.depth += 1
+
+    def leave(self) -> None:
+        with self.lock:
+            self.depth -= 1
+            if self.depth == 0 and self.was_on:
+                torch.backends.cudnn.allow_tf32 = True
+
+
+_full_precision = _FullPrecision()
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Compute the convolutions of a GPU in float32 instead of TF32, which is torch's default.
+
+    TF32 keeps ten bits, so that predictions depend on the size of the batch by more than the margin
+    that thresholds leave for it.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where the network is.
+
+    Examples
+    --------
+    >>> with full_precision(torch.device("cuda")):
+    ...     torch.backends.cudnn.allow_tf32
+    False
+    """
+    if device.type != "cuda":
+        yield
+        return
+    _full_precision.enter()
+    try:
+        yield
+    finally:
+        _full_precision.leave()
 
 
 def _state(module: nn.Module) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import torch
 
 from ..utils.processes import unguarded_script
+from .devices import find_device
 
 # How long a process waits for one that hangs; one that dies is noticed at once. It must be longer
 # than what another may do meanwhile, such as reading the data in its own run of a script.
@@ -65,6 +66,11 @@ def make_fabric(
         raise ValueError(
             f"strategy={strategy!r} is not supported. Use 'auto', 'ddp' (a script, or torchrun), "
             "'ddp_spawn' or 'ddp_notebook'."
+        )
+    if accelerator in ("cuda", "gpu", "mps") and find_device(accelerator).type == "cpu":
+        raise ValueError(
+            f"accelerator={accelerator!r} is not on this machine, or torch does not see it. Train "
+            "with Hardware(accelerator='auto'), which takes the best there is."
         )
     finds_unused = strategy != "ddp"
     ddp = DDPStrategy(timeout=TIMEOUT, find_unused_parameters=finds_unused)

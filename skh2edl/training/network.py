@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..heads.base import Targets, TreeHead
 from ..images.loading import EpochSampler
 from .backbones import Backbone
+from .devices import full_precision
 
 
 class Boxed:
@@ -156,11 +157,12 @@ def predict_batches(
     network.eval()
     outputs: npt.NDArray[np.float32] | None = None
     try:
-        for inputs, positions in loader:
-            values = read(network.features(inputs.to(device, non_blocking=True))).float().cpu()
-            if outputs is None:
-                outputs = np.full((n_samples, values.shape[1]), np.nan, dtype=np.float32)
-            outputs[positions.numpy()] = values.numpy()
+        with full_precision(device):
+            for inputs, positions in loader:
+                values = read(network.features(inputs.to(device, non_blocking=True))).float().cpu()
+                if outputs is None:
+                    outputs = np.full((n_samples, values.shape[1]), np.nan, dtype=np.float32)
+                outputs[positions.numpy()] = values.numpy()
     finally:
         network.train(was_training)
     if outputs is None:

@@ -99,7 +99,8 @@ class Hardware(BaseEstimator):
         Who starts the processes of several devices: a script or ``torchrun`` ("ddp"), or a
         notebook ("ddp_notebook").
     precision : {"auto", "32-true", "bf16-mixed", "16-mixed"}, default="auto"
-        Arithmetic of the backbone; "auto" is bfloat16 on a GPU that computes in it.
+        Arithmetic of the backbone in a fit; "auto" is bfloat16 on a GPU that computes in it.
+        Predictions are computed in single precision.
     compile : bool, default=False
         Whether to run the network through ``torch.compile``.
     n_workers : int, default=None

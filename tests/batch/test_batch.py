@@ -1,5 +1,6 @@
 """Batch inference: the same predictions as predict, in parts that are written once."""
 
+import copy
 import importlib.util
 import json
 import os
@@ -8,8 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
 
-from skh2edl import FlatCEClassifier, H2EDLClassifier, HedgedClassifier, Taxonomy
+from skh2edl import (
+    FlatCEClassifier,
+    H2EDLClassifier,
+    HedgedClassifier,
+    MinimumCostClassifier,
+    Taxonomy,
+)
 from skh2edl.batch import job, predict_folder, predict_table
 
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -48,6 +57,10 @@ def folder(tmp_path):
 
 
 PATHS = ["a/0.png", "a/2.png", "a/4.png", "a/6.png", "b/1.png", "b/3.png", "b/5.png"]
+
+
+def in_a_pipeline(clf):
+    return Pipeline([("classify", clf)])
 
 
 def read(out):
@@ -109,6 +122,23 @@ def test_a_part_whose_images_are_all_bad_has_the_same_columns(model, folder, tmp
     assert all(schema == schemas[0] for schema in schemas)
 
 
+@pytest.mark.parametrize("wrap", [lambda clf: clf, MinimumCostClassifier, in_a_pipeline])
+def test_an_unreadable_image_has_its_reason_whatever_is_around_the_classifier(
+    model, folder, tmp_path, wrap
+):
+    skipping = copy.copy(model).set_params(on_bad_image="skip")
+    y = list(TREE.leaves) * 6
+    clf = wrap(FrozenEstimator(skipping)).fit(pixels(24), y)
+    hedged = HedgedClassifier(FrozenEstimator(clf), 0.5, taxonomy=TREE).fit(pixels(24), y)
+    report = predict_table(clf, PATHS, tmp_path / "out", root=folder, hedged=hedged)
+    found = read(tmp_path / "out" / "part-00000.parquet").set_index("path")
+    assert report.n_unreadable == 1
+    assert "2.png' (X[1]) cannot be used as an image" in found.error["a/2.png"]
+    assert found.leaf.isna().tolist() == [path == "a/2.png" for path in found.index]
+    assert found.hedged.isna().tolist() == found.leaf.isna().tolist()
+    assert skipping.on_bad_image == "skip"
+
+
 def test_a_second_call_computes_only_what_is_missing(model, folder, tmp_path, monkeypatch):
     out = tmp_path / "out"
     write_part, asked, failing = job.write_part, [], {1}
@@ -161,8 +191,6 @@ def test_a_saved_model_is_the_same_job(model, folder, tmp_path):
 
 
 def test_hedged_predictions_do_not_read_images_again(model, folder, tmp_path, monkeypatch):
-    from sklearn.frozen import FrozenEstimator
-
     hedged = HedgedClassifier(FrozenEstimator(model), target_accuracy=0.5)
     hedged.fit(pixels(24), list(TREE.leaves) * 6)
     good = [str(folder / path) for path in PATHS if path != "a/2.png"]

@@ -9,6 +9,7 @@ from cli_cases import FEATURES, animals, invoke, make_photos, make_zoo, write_ta
 from skh2edl import load_model
 from skh2edl.cli.data import Columns, read_labelled
 from skh2edl.estimators.model_card import read_card
+from skh2edl.report.hedging import threshold_for
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,20 @@ def test_calibrate_sets_the_hedge_from_images_that_are_new_to_the_model(model, t
     assert after.notes["hedge set on"] == f"{after.needed.size} images of more"
     for name, value in load_model(model).network_.head.state_dict().items():
         assert (value == head.state_dict()[name]).all()
+
+
+def test_a_hedge_is_exact_only_on_images_from_which_nothing_else_was_learnt(model, tmp_path):
+    write_table(tmp_path / "first.csv", animals(100, seed=5))
+    write_table(tmp_path / "second.csv", animals(100, seed=6))
+    called = []
+    for name, *options in (
+        ("first",), ("second", "--keep-probabilities"), ("first", "--keep-probabilities")
+    ):  # fmt: skip
+        result = invoke("calibrate", model, tmp_path / f"{name}.csv", *options)
+        assert result.exit_code == 0, result.output
+        called.append(read_card(model).notes["hedge guarantee"])
+    # The first images still determine the probabilities.
+    assert called == ["approximate", "exact", "approximate"]
 
 
 @pytest.mark.parametrize("method", ["h2edl", "flat-ce", "hier-ce", "flat-edl"])
@@ -181,13 +196,20 @@ def test_evaluate_skips_samples_of_the_fit(tmp_path):
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_evaluate_judges_training_samples_by_fits_that_held_them_out(zoo, tmp_path):
-    from skh2edl import H2EDLClassifier, cross_val_predict
-    from skh2edl.metrics import level_accuracy
+@pytest.mark.parametrize("factor", [1.0, 4.0])
+def test_evaluate_judges_training_samples_by_fits_that_held_them_out(zoo, model, tmp_path, factor):
+    from sklearn.model_selection import StratifiedKFold
+
+    from skh2edl import H2EDLClassifier
+    from skh2edl.estimators.model_files import save_model
+    from skh2edl.metrics import level_accuracy, level_nll
 
     folder, _ = zoo
     figures = tmp_path / "f.json"
-    arguments = (folder / "model.safetensors", folder / "animals.csv", "-o", tmp_path / "r.html")
+    scaled = load_model(model)
+    scaled.network_.head.rescale(factor)  # as skh2edl calibrate does; fit leaves it alone
+    save_model(scaled, model, card=read_card(model))
+    arguments = (model, folder / "animals.csv", "-o", tmp_path / "r.html")
     result = invoke("evaluate", *arguments, "--json", figures)
     assert result.exit_code == 0, result.output
     assert "Each is judged by one of 5 fits that held it out" in " ".join(result.stderr.split())
@@ -196,9 +218,18 @@ def test_evaluate_judges_training_samples_by_fits_that_held_them_out(zoo, tmp_pa
     columns = Columns(labels=("kind", "species"), features=("size", "speed", "ears"))
     data = read_labelled(folder / "animals.csv", columns)
     clf = H2EDLClassifier(data.taxonomy, backbone=None, random_state=0)
-    proba = cross_val_predict(clf, data.X, data.labels, cv=5, method="predict_proba")
+    proba = np.empty((300, 3))
+    for fitted, held in StratifiedKFold(5).split(data.X, data.labels):
+        clf.fit(data.X.iloc[fitted], data.labels[fitted]).network_.head.rescale(factor)
+        proba[held] = clf.predict_proba(data.X.iloc[held])
     expected = level_accuracy(data.labels, proba, data.taxonomy, "leaf")
     assert content["levels"][-1]["accuracy"] == pytest.approx(expected, abs=1e-9)
+    expected = level_nll(data.labels, proba, data.taxonomy, "leaf")
+    assert content["levels"][-1]["nll"] == pytest.approx(expected, abs=1e-5)
+    said = " ".join(result.stdout.split())
+    assert "Each half of these images set the thresholds of the other half" in said
+    least = threshold_for(read_card(model).needed, 0.9)
+    assert f"Those of the model file are set on all: {least:.2f}, " in said
 
 
 def test_evaluate_finds_duplicates_of_training_images_in_a_test_part(photos, tmp_path):

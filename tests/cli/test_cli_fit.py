@@ -149,6 +149,13 @@ def test_a_given_split_is_kept(tmp_path):
     card = read_card(out)
     assert card.needed.size == card.calibrated_on.size == 25
     assert card.notes["hedge guarantee"] == "exact"
+    write_table(
+        tmp_path / "again.csv",
+        [[*row, part] for row, part in zip([*rows, rows[0]], [*parts, "val"], strict=True)],
+        ("size", "speed", "ears", "kind", "species", "split"),
+    )
+    assert invoke("fit", tmp_path / "again.csv", *FEATURES, "-o", out).exit_code == 0
+    assert read_card(out).notes["hedge guarantee"] == "approximate"  # one was trained on
 
 
 @given(

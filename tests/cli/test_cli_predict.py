@@ -86,20 +86,57 @@ def test_predictions_are_those_of_the_classifier(zoo, tmp_path):
     X = np.array([row[:3] for row in animals(300)], dtype=float)
     frame = pd.DataFrame(X, columns=["size", "speed", "ears"])
     opinion = clf.predict_hyper_opinion(frame)
-    assert [row["leaf"] for row in rows] == clf.predict(frame).tolist()
+    assert list(rows[0])[:4] == ["row", "prediction", "prediction_level", "prediction_probability"]
+    assert [row["species"] for row in rows] == clf.predict(frame).tolist()
     assert [row["kind"] for row in rows] == clf.predict_level(frame, "kind").tolist()
     kind = clf.predict_proba_level(frame, "kind").max(axis=1)
     assert [float(row["kind_probability"]) for row in rows] == pytest.approx(kind, abs=1e-5)
     for index, row in enumerate(rows[:40]):
         one = opinion[index]
-        for column in ("leaf", "kind", "hedged"):
+        for column in ("species", "kind", "prediction"):
+            if row[column] == "cannot tell":
+                continue
             belief, plausibility = one.belief(row[column])[0], one.plausibility(row[column])[0]
             assert float(row[f"{column}_belief"]) == pytest.approx(belief, abs=2e-6)
             assert float(row[f"{column}_plausibility"]) == pytest.approx(plausibility, abs=2e-6)
         assert float(row["nonspecificity"]) == pytest.approx(one.nonspecificity[0], abs=2e-6)
         assert float(row["vacuity_at_root"]) == pytest.approx(one.vacuity[0, 0], abs=2e-6)
         # A wolf has no decision below its kind.
-        assert (row["vacuity_at_kind"] == "") == (row["leaf"] == "wolf")
+        assert (row["vacuity_at_kind"] == "") == (row["species"] == "wolf")
+
+
+def test_a_hedge_that_cannot_tell_says_so_without_a_probability(tmp_path):
+    from dataclasses import replace
+
+    from skh2edl.estimators.model_card import write_card
+
+    make_zoo(tmp_path)
+    model, out = tmp_path / "model.safetensors", tmp_path / "a.csv"
+    # Held-out images that were all predicted wrongly, but for "cannot tell".
+    needed = np.full(100, 0.9999)
+    write_card(model, replace(read_card(model), needed=needed))
+    write_table(tmp_path / "t.csv", [[3, 0, 0, "", ""], [1, 1, 1, "", ""]])
+    assert invoke("predict", model, tmp_path / "t.csv", "-o", out).exit_code == 0
+    for row in read_csv(out):
+        assert row["prediction"] == row["prediction_level"] == "cannot tell"
+        for ending in ("probability", "belief", "plausibility", "path"):
+            assert row[f"prediction_{ending}"] == ""
+        assert row["kind"] in ("cat", "dog")
+
+
+def test_the_prediction_has_its_path_and_levels_without_names_are_numbered(photos, tmp_path):
+    out = tmp_path / "a.csv"
+    model, data = photos / "model.safetensors", photos / "data"
+    asked = ("--target-accuracy", 0.5, "--workers", 0)
+    assert invoke("predict", model, data, "-o", out, *asked).exit_code == 0
+    rows = read_csv(out)
+    assert {"level_1", "finest_level"} <= rows[0].keys()
+    paths = {"red": "warm/red", "pink": "warm/pink", "warm": "warm", "green": "green"}
+    levels = {"warm": "level 1", "cannot tell": "cannot tell"}
+    for row in rows:
+        said = row["prediction"]
+        assert row["prediction_path"] == paths.get(said, "")
+        assert row["prediction_level"] == levels.get(said, "finest level")
 
 
 def test_hedged_predictions_are_those_of_the_hedged_classifier(tmp_path):
@@ -124,9 +161,10 @@ def test_hedged_predictions_are_those_of_the_hedged_classifier(tmp_path):
     hedged = HedgedClassifier(FrozenEstimator(load_model(model)), target_accuracy=0.9)
     hedged.fit(held.X, held.labels)
     rows = read_csv(out)
-    assert [row["hedged"] for row in rows] == hedged.predict(data.X).tolist()
-    n_leaves = sum(row["hedged_level"] == "leaf" for row in rows)
-    assert f"leaf for {n_leaves / 180:.0%}" in " ".join(result.stderr.split())
+    said = [name.replace("root", "cannot tell") for name in hedged.predict(data.X).tolist()]
+    assert [row["prediction"] for row in rows] == said
+    n_leaves = sum(row["prediction_level"] == "species" for row in rows)
+    assert f"species for {n_leaves / 180:.0%}" in " ".join(result.stderr.split())
     assert "On held-out images: species for" in result.stderr
 
 
@@ -145,7 +183,7 @@ def test_every_format_holds_the_same(zoo, tmp_path, ending):
         found = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     as_text = [{k: "" if v is None else str(v) for k, v in row.items()} for row in found]
     assert as_text == read_csv(tmp_path / "a.csv")
-    assert isinstance(found[0]["leaf_probability"], float)
+    assert isinstance(found[0]["species_probability"], float)
 
 
 def test_a_column_for_every_decision_can_be_asked_for(zoo, tmp_path):
@@ -296,7 +334,7 @@ def test_a_model_without_a_hedge_predicts_without_it_and_says_so(tmp_path):
     result = invoke("predict", tmp_path / "m.safetensors", tmp_path / "t.csv", "-o", out)
     assert result.exit_code == 0
     assert "no hedge for 95%" in result.stderr
-    assert "hedged" not in read_csv(out)[0]
+    assert {row["prediction_level"] for row in read_csv(out)} == {"finest level"}
     result = invoke(
         "predict",
         tmp_path / "m.safetensors",
@@ -323,10 +361,10 @@ def test_images_of_a_folder_are_found_and_a_damaged_one_is_named(photos, tmp_pat
     assert result.exit_code == 0, result.output
     assert "1 could not be read" in result.stderr
     bad, good = read_csv(out)
-    assert (Path(bad["image"]).name, bad["leaf"]) == ("bad.png", "")
+    assert (Path(bad["image"]).name, bad["prediction"]) == ("bad.png", "")
     assert "cannot be used as an image: it is in none of the formats" in bad["error"]
     assert good["error"] == ""
-    assert good["leaf"] in ("red", "pink", "green")
+    assert good["finest_level"] in ("red", "pink", "green")
     out.unlink()
     result = invoke("predict", *arguments, "--strict")
     assert result.exit_code == 1

@@ -1,6 +1,7 @@
 """What the pages and the README say is true: figures, parameters, names and links."""
 
 import ast
+import csv
 import importlib
 import inspect
 import re
@@ -47,6 +48,61 @@ def test_the_readme_shows_both_cross_entropies_beside_ours_raw_and_calibrated():
     header, _, *rows = README.split("<!-- results -->")[1].split("<!--")[0].strip().splitlines()
     assert {"ECE %", "NLL", "ECE %, calibrated", "NLL, calibrated"} <= set(header.split(" | "))
     assert [row.split(" | ")[0] for row in rows] == ["| Flat-CE", "| Hier-CE", "| H2EDL"]
+
+
+def means(name):
+    """Return the means in a table of the results, as {method: {column: mean}}."""
+    with (DOCS / "results" / "tables" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {
+        row["method"]: {
+            column.removesuffix(" mean"): float(value)
+            for column, value in row.items()
+            if column.endswith(" mean") and value
+        }
+        for row in rows
+        if row.get("measure", "bAcc %") == "bAcc %"
+    }
+
+
+def test_the_sentences_of_the_readme_follow_from_the_tables_of_the_results():
+    said = " ".join(README.split())
+    trained = means("grocery_store-tf_efficientnet_lite0-main")
+    ours, flat, local = (trained[name] for name in ("H2EDL", "Flat-CE", "Hier-CE"))
+    assert "As trained, H²EDL has the smallest calibration error, at the accuracy and the" in said
+    assert ours["ECE %"] < min(flat["ECE %"], local["ECE %"])
+    assert ours["bAcc %"] > max(flat["bAcc %"], local["bAcc %"]) - 1.5
+    assert ours["NLL"] < 1.02 * min(flat["NLL"], local["NLL"])
+    assert "Its mistakes are milder than those of the flat softmax" in said
+    assert ours["severity"] < flat["severity"]
+    assert "A flat softmax with a temperature is better calibrated and has the better" in said
+    assert flat["ECE %, calibrated"] < min(ours["ECE %"], ours["ECE %, calibrated"])
+    assert flat["NLL, calibrated"] < min(ours["NLL"], ours["NLL, calibrated"])
+    assert "scaling the evidence of H²EDL on validation images improves neither" in said
+    assert ours["ECE %, calibrated"] >= ours["ECE %"]
+    assert ours["NLL, calibrated"] >= ours["NLL"]
+    assert "confidence tells errors slightly better than its vacuity does" in said
+    errors = means("grocery_store-tf_efficientnet_lite0-uncertainty")["H2EDL"]
+    assert 0 < errors["AUROC of 1 - max P"] - errors["AUROC of uncertainty"] < 0.05
+    assert "after 5 epochs instead of 20, cross-entropy is five points more accurate" in said
+    budget = means("grocery_store-tf_efficientnet_lite0-budget")
+    assert round(budget["Flat-CE"]["5 epochs"] - budget["H2EDL"]["5 epochs"]) == 5
+    assert "On frozen features a flat softmax is the better classifier" in said
+    frozen = means("grocery_store-tf_efficientnet_lite0-frozen-main")
+    assert frozen["Flat-CE"]["bAcc %"] > frozen["H2EDL"]["bAcc %"]
+    assert frozen["Flat-CE"]["NLL"] < frozen["H2EDL"]["NLL"]
+
+
+def test_vacuity_rises_with_blur_occlusion_and_noise_as_the_readme_says():
+    assert "Its vacuity rises with blur and occlusion, and with noise" in " ".join(README.split())
+    text = (DOCS / "results" / "tables" / "corruption.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    wanted = ["grocery_store", "tf_efficientnet_lite0", "H2EDL", "20"]
+    (row,) = [row for row in rows if row[:4] == wanted]
+    for cell in row[5:7]:
+        steps = list(map(float, cell.split()))
+        assert steps == sorted(set(steps))
+        assert float(row[7]) > steps[0]
 
 
 def test_the_readme_is_short():

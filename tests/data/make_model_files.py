@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import skh2edl
-from skh2edl import H2EDLClassifier, Taxonomy
+from skh2edl import FlatCEClassifier, H2EDLClassifier, Taxonomy
 from skh2edl.estimators.methods import MODEL_CLASSES
 from skh2edl.estimators.model_files import FORMAT_OF_NETWORKS, FORMAT_VERSION, WRAPPERS, versions
 
@@ -32,7 +32,11 @@ def main(folder=Path(__file__).parent / "models"):
     write(networks, Path(folder) / f"format_{FORMAT_OF_NETWORKS}")
     inside = H2EDLClassifier(TREE, backbone=None, random_state=0)
     more = {"HedgedClassifier": {"target_accuracy": 0.8}, "TreeEnsembleClassifier": {"n_jobs": 1}}
-    wrappers = {name: getattr(skh2edl, name)(inside, **more.get(name, {})) for name in WRAPPERS}
+    others = {"OpinionClassifier": FlatCEClassifier(TREE, backbone=None, random_state=0)}
+    wrappers = {
+        name: getattr(skh2edl, name)(others.get(name, inside), **more.get(name, {}))
+        for name in WRAPPERS
+    }
     write(wrappers, Path(folder) / f"format_{FORMAT_VERSION}")
 
 

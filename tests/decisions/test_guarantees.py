@@ -228,6 +228,42 @@ def test_every_class_of_subjects_has_its_coverage():
         assert binomtest(round(wrong), round(n), 0.1, "greater").pvalue > 1e-3
 
 
+def half_in_one_part(n_subjects, seed):
+    """Ten photographs of each subject: of easy ones the first is of a cat, of hard ones all."""
+    rng = np.random.default_rng(seed)
+    is_hard = np.repeat(rng.random(n_subjects) < 0.5, 10)
+    is_cat = is_hard | (np.arange(10 * n_subjects) % 10 == 0)
+    likelier = rng.uniform(0.5, 0.95, size=10 * n_subjects)
+    stated = np.full((10 * n_subjects, 4), 1e-4)
+    rows, first = np.arange(10 * n_subjects), np.where(is_cat, 0, 2)
+    stated[rows, first], stated[rows, first + 1] = likelier, 1 - likelier
+    wrong = is_hard & (rng.random(10 * n_subjects) < 0.3)
+    stated /= stated.sum(axis=1, keepdims=True)
+    return stated, PETS.leaf_nodes[first + wrong], np.repeat(np.arange(n_subjects), 10)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda told: HedgedClassifier(told, 0.9, subtrees=1),
+        lambda told: HedgedClassifier(told, 0.9, subtrees=1, subtrees_of="truth"),
+        lambda told: ConformalTreeClassifier(told, 0.1, conditional_on=1),
+    ],
+)
+def test_a_part_keeps_its_coverage_though_subjects_have_photographs_in_several(make):
+    told, kept = FrozenEstimator(Told(PETS).fit(None)), []
+    for seed in range(60):
+        stated, truth, group = half_in_one_part(60, seed)
+        clf = make(told).fit(stated, PETS.labels(truth), groups=group)
+        assert clf.guarantee_ == "exact"
+        stated, truth, _ = half_in_one_part(300, 10_000 + seed)
+        # One photograph of each new subject, and of these the cats.
+        one = np.arange(300) * 10 + np.random.default_rng(seed).integers(0, 10, size=300)
+        one = one[stated[one, :2].sum(axis=1) > 0.5]
+        kept.append(covers(PETS.resolve(clf.predict(stated[one])), truth[one], PETS).mean())
+    assert is_kept(kept, 0.9)
+
+
 @pytest.mark.parametrize("wrapper", ["hedged", "conformal", "novelty"])
 def test_a_picture_that_is_a_third_of_the_traffic_is_served_alone_as_in_a_batch(wrapper):
     for seed in range(40):

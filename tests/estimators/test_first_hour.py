@@ -7,7 +7,8 @@ from PIL import Image
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import make_pipeline
 
-from skh2edl import H2EDLClassifier, ImageFeatureExtractor
+from skh2edl import H2EDLClassifier, Hardware, ImageFeatureExtractor
+from skh2edl.training.devices import find_device
 
 FEATURES = np.random.default_rng(0).normal(size=(6, 4))
 LABELS = ["cat", "dog"] * 3
@@ -66,3 +67,17 @@ def test_a_column_in_brackets_is_told_to_stand_without(tmp_path):
 def test_a_single_photograph_is_told_to_go_into_a_list():
     with pytest.raises(TypeError, match=r"single image: put it in a list, \[X\]"):
         H2EDLClassifier(**TINY).fit(np.zeros((40, 60, 3), dtype=np.uint8), ["cat"] * 40)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gpuu", r"'accelerator' parameter of Hardware must be .*'gpu'.* Got 'gpuu'"),
+        ("gpu", r"accelerator='gpu' is not on this machine.*Hardware\(accelerator='auto'\)"),
+    ],
+)
+@pytest.mark.skipif(find_device("gpu").type != "cpu", reason="there is such a device here")
+def test_a_device_that_is_not_there_is_named(name, message):
+    images = np.zeros((6, 8, 8, 3), dtype=np.uint8)
+    with pytest.raises(ValueError, match=message):
+        H2EDLClassifier(**TINY, hardware=Hardware(accelerator=name)).fit(images, LABELS)

@@ -84,6 +84,7 @@ def test_the_card_has_the_metrics_of_every_level(server, hedge):
     push_to_hub(hedge, "me/planes", X, Y, token="secret")
     card = ModelCard.load(server / "me/planes/README.md")
     assert card.data.library_name == "skh2edl"
+    assert 'from_pretrained("me/planes")' in card.text
     assert card.data.pipeline_tag == "tabular-classification"
     lines = [line.split(" | ") for line in card.text.splitlines() if line.startswith("| ")]
     rows = {line[0].strip("| "): line for line in lines}

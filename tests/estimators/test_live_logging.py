@@ -87,6 +87,7 @@ def test_tensorboard_reads_the_losses_back(tmp_path):
     assert found == pytest.approx(classifier.history_["loss"], rel=1e-6)
 
 
+@pytest.mark.filterwarnings("default")  # importing mlflow warns
 def test_mlflow_reads_the_losses_back(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")

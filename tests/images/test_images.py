@@ -505,6 +505,7 @@ def test_a_function_that_returns_no_image_is_told_so():
         make_transform(CONFIG, lambda image: torch.zeros(3, 32, 32))(photo())
 
 
-def test_mixup_is_no_augmentation_of_single_images():
-    with pytest.raises(ValueError, match=r"options \['mixup'\], which timm"):
-        make_transform(CONFIG, {"mixup": 0.2})
+@pytest.mark.parametrize("mixing", ["mixup", "cutmix", {"mixup_alpha": 0.2}])
+def test_mixed_images_are_refused_with_the_reason(mixing):
+    with pytest.raises(ValueError, match=r"a mixed image has two labels and so two paths"):
+        make_transform(CONFIG, mixing)

@@ -9,6 +9,7 @@ Each attack prints one line. Times are of this machine; the suite has the outcom
 import argparse
 import contextlib
 import csv
+import io
 import json
 import os
 import pickle
@@ -28,6 +29,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "serve"))
 from serve_cases import picture, write_model
@@ -71,11 +73,10 @@ def form(*contents):
     return b"".join(head + content + b"\r\n" for content in contents) + b"--x--\r\n"
 
 
-def predict(port, *contents, timeout=300):
+def predict(port, *contents, client="10.0.0.1", timeout=100):
+    headers = {"Content-Type": "multipart/form-data; boundary=x", "X-Forwarded-For": client}
     request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/api/predict",
-        data=form(*contents),
-        headers={"Content-Type": "multipart/form-data; boundary=x"},
+        f"http://127.0.0.1:{port}/api/predict", data=form(*contents), headers=headers
     )
     with urllib.request.urlopen(request, timeout=timeout) as response:
         return json.load(response)["predictions"]
@@ -121,7 +122,7 @@ def slow_uploads(folder):
         thread = threading.Thread(target=dribble)
         thread.start()
         time.sleep(1)
-        seconds, said = seconds_of(predict, server.port, picture("red"))
+        seconds, said = seconds_of(lambda: predict(server.port, picture("red"), client="10.0.0.2"))
         done.set()
         thread.join()
         time.sleep(15)
@@ -147,7 +148,7 @@ def silent(folder):
     with Server(folder) as server:
         quiet = [raw(server.port, b"") for _ in range(250)]
         time.sleep(1)
-        seconds, said = seconds_of(predict, server.port, picture("red"))
+        seconds, said = seconds_of(lambda: predict(server.port, picture("red"), client="10.0.0.2"))
         quiet[-1].settimeout(45)
         started = time.perf_counter()
         try:
@@ -187,7 +188,7 @@ def pixels(folder):
         for thread in threads:
             thread.start()
         time.sleep(1.5)
-        seconds, said = seconds_of(predict, server.port, picture("red"))
+        seconds, said = seconds_of(lambda: predict(server.port, picture("red"), client="10.0.0.2"))
         for thread in threads:
             thread.join()
         peak = server.peak_memory()
@@ -195,6 +196,59 @@ def pixels(folder):
         f"{64 * len(bomb) / 1e6:.1f} MB of PNGs: a neighbour is {said} after {seconds:.1f} s, "
         f"memory rises from {before:.0f} to {peak:.0f} MB"
     )
+
+
+def crowd(folder):
+    """Forty requests of one client, 16 WebP files of 15.8 megapixels each, before a neighbour's."""
+    file = io.BytesIO()
+    Image.new("RGB", (3980, 3980)).save(file, "WEBP", lossless=True)
+    return neighbour_of(folder, [[file.getvalue()] * 16] * 40)
+
+
+def scans(folder):
+    """Six JPEGs of 15.8 megapixels with 3,000 scans each, before a neighbour's picture."""
+    side, n_scans = 3980, 3000
+    n_blocks = (-(-side // 8)) ** 2
+
+    def part(mark, content):
+        return bytes([0xFF, mark]) + struct.pack(">H", len(content) + 2) + content
+
+    def scan(first, last, n_bits):
+        bits = int("0" * n_bits + "1" * (-n_bits % 8) or "0", 2)
+        data = bits.to_bytes(-(-n_bits // 8), "big")
+        return part(0xDA, bytes([1, 1, 0, first, last, 0])) + data
+
+    picture = b"\xff\xd8" + part(0xDB, bytes([0]) + bytes([1] * 64))
+    picture += part(0xC2, struct.pack(">BHHB", 8, side, side, 1) + bytes([1, 0x11, 0]))
+    # Codes of one bit: no difference to the last block, and "the next 16,384 are empty".
+    picture += part(0xC4, bytes([0, 1, *[0] * 16])) + part(0xC4, bytes([0x10, 1, *[0] * 15, 0xE0]))
+    picture += scan(0, 0, n_blocks) + scan(1, 63, 15 * -(-n_blocks // 16384)) * n_scans
+    return neighbour_of(folder, [[picture + b"\xff\xd9"]] * 6)
+
+
+def neighbour_of(folder, requests):
+    """Send one client's requests, and say how long another waits for one picture."""
+    with Server(folder) as server:
+        for contents in requests:
+            work = (predict, server.port, *contents)
+            threading.Thread(target=seconds_of, args=work, daemon=True).start()
+        time.sleep(3)
+        seconds, said = seconds_of(lambda: predict(server.port, picture("red"), client="10.0.0.2"))
+    n_bytes = sum(len(content) for contents in requests for content in contents)
+    return f"{n_bytes / 1e6:.1f} MB: a neighbour is {said} after {seconds:.1f} s"
+
+
+def json_lists(folder):
+    """57 MB of JSON, 19 million empty lists, where ids are expected."""
+    body = b'{"predictions": [' + b"[]," * 19_000_000 + b"[]]}"
+    with Server(folder) as server:
+        before = server.peak_memory()
+        address = f"http://127.0.0.1:{server.port}/api/fuse"
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(address, data=body, headers=headers)
+        seconds, said = seconds_of(lambda: urllib.request.urlopen(request, timeout=300).close())
+        peak = server.peak_memory()
+    return f"{said} after {seconds:.1f} s, memory rises from {before:.0f} to {peak:.0f} MB"
 
 
 def interrupt(folder):
@@ -477,8 +531,9 @@ def huge_feature(folder):
 
 
 ATTACKS = [
-    slow_uploads, silent, pixels, interrupt, flood, smuggling, killed_between, replaced_cache,
-    workers_in_header, damaged_checkpoint, two_writers, strange_names, huge_feature,
+    slow_uploads, silent, pixels, crowd, scans, json_lists, interrupt, flood, smuggling,
+    killed_between, replaced_cache, workers_in_header, damaged_checkpoint, two_writers,
+    strange_names, huge_feature,
 ]  # fmt: skip
 
 

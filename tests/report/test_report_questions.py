@@ -131,6 +131,20 @@ def test_what_the_figures_do_not_cover_is_said():
     assert wrong == "Where one mistake is too many: even at “kind” 3 of 163 were wrong."
 
 
+def test_a_class_that_a_trusted_level_is_surely_not_right_for_is_named():
+    # 303 of 315 kinds are right. Upper ends by the score interval: 3 of 15 45 %, 13 of 15 96 %.
+    counts = {("lynx", "lynx"): 300, ("fox", "lynx"): 12, ("fox", "fox"): 3}
+    report = report_of(counts)
+    assert report.verdict.startswith("Trust “kind” (96 % right, 303 of 315)")
+    said = [each for each in report.questions[3].sentences if each.startswith("Where the image")]
+    assert said == [
+        "Where the image may show dog (3 of 15): so many of these are right at “kind”, though 96 % "
+        "of all images are."
+    ]
+    few = {("lynx", "lynx"): 300, ("fox", "lynx"): 2, ("fox", "fox"): 13}
+    assert not [s for s in report_of(few).questions[3].sentences if s.startswith("Where the im")]
+
+
 @pytest.fixture(scope="module")
 def divided():
     """Ten mushrooms trained in one folder and evaluated in another; pumas taken for lynxes."""

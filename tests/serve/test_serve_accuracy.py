@@ -66,7 +66,7 @@ def test_of_a_model_without_a_record_the_hedge_still_tells_how_often_the_leaf_is
     notes = {"hedge set on": "10 subjects (40 images) of birds", "hedge guarantee": "approximate"}
     one = Service(load_model(model), ModelCard(needed), "one", Limits()).facts
     assert one.held_out.n_right == [None, None, 7]
-    assert (one.hedge.unit, one.hedge.is_exact) == ("photograph", True)
+    assert (one.hedge.unit, one.hedge.is_exact) == ("photograph", False)
     several = Service(load_model(model), ModelCard(needed, notes=notes), "several", Limits()).facts
     assert several.held_out is None
     assert (several.hedge.unit, several.hedge.is_exact) == ("subject", False)

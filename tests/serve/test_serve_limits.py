@@ -1,6 +1,7 @@
 """What one client costs the others: slow and silent ones, large images, floods."""
 
 import asyncio
+import io
 import logging
 import socket
 import threading
@@ -8,6 +9,7 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from serve_cases import NEEDED, Running, picture, send, write_model
 from starlette.exceptions import HTTPException
 
@@ -72,7 +74,7 @@ async def read(body, n_pieces):
         await body.receive()
 
 
-async def request(app, body, path="/api/predict", client="10.0.0.1", headers=()):
+async def request(app, body, path="/api/predict", client="10.0.0.1", headers=(), kind=KIND):
     """Call an application as a server would; the body is a list of bytes, None waits for ever."""
     pieces, sent = list(body), []
 
@@ -89,7 +91,7 @@ async def request(app, body, path="/api/predict", client="10.0.0.1", headers=())
 
     scope = {
         "type": "http", "http_version": "1.1", "method": "POST", "path": path, "query_string": b"",
-        "headers": [(b"host", b"localhost"), KIND, *headers], "client": (client, 5000),
+        "headers": [(b"host", b"localhost"), kind, *headers], "client": (client, 5000),
         "scheme": "http", "server": ("127.0.0.1", 80), "root_path": "", "asgi": {"version": "3.0"},
     }  # fmt: skip
     await app(scope, receive, respond)
@@ -274,6 +276,97 @@ def test_a_large_image_keeps_other_large_ones_waiting_but_no_small_one(model, mo
 
     asyncio.run(all_of_them())
     assert most == [1] * 8
+
+
+def test_a_request_without_images_is_small(model):
+    app = create_app(model)
+    kind = (b"content-type", b"application/json")
+    told = [(b"content-length", b"60000000")]
+    for body, headers in (([b"[]," * 10_000] * 2000, ()), ([None], told)):
+        sent = asyncio.run(request(app, body, "/api/fuse", headers=headers, kind=kind))
+        assert sent[0]["status"] == 413
+        assert b"at most 0.1 MB" in sent[1]["body"]
+
+
+def scans(n):
+    """A JPEG of 3 x 3 blocks with n scans that change nothing."""
+
+    def part(mark, content):
+        return bytes([0xFF, mark]) + (len(content) + 2).to_bytes(2, "big") + content
+
+    def scan(first, last, bits):
+        return part(0xDA, bytes([1, 1, 0, first, last, 0])) + bits
+
+    # Huffman tables of one code of one bit: no difference, and "the next blocks are empty".
+    head = part(0xDB, bytes([0]) + bytes([1] * 64))
+    head += part(0xC2, bytes([8, 0, 24, 0, 24, 1, 1, 0x11, 0]))
+    head += part(0xC4, bytes([0, 1, *[0] * 16])) + part(0xC4, bytes([0x10, 1, *[0] * 15, 0x30]))
+    again = scan(1, 63, bytes([0b00010111]))  # a run of 8 + 1 blocks, filled up with ones
+    return b"\xff\xd8" + head + scan(0, 0, bytes([0, 0x7F])) + again * (n - 1) + b"\xff\xd9"
+
+
+def saved(kind, **options):
+    file = io.BytesIO()
+    Image.linear_gradient("L").save(file, kind, **options)
+    return file.getvalue()
+
+
+def run_lengths():
+    """A BMP file of 64 x 64 pixels in runs, which Pillow decodes in Python."""
+    header = bytearray(saved("BMP")[: 54 + 1024])
+    for place, value in ((2, 8 * 4096), (18, 64), (22, 64), (30, 1), (34, 2 * 4096)):
+        header[place : place + 4] = value.to_bytes(4, "little")
+    return bytes(header) + (b"\x01\x00" * 64 + b"\0\0") * 64
+
+
+@pytest.mark.parametrize(
+    ("content", "is_taken"),
+    [
+        (saved("JPEG", progressive=True), True),
+        (saved("BMP"), True),
+        (scans(100), True),
+        (scans(101), False),
+        (run_lengths(), False),
+        (saved("PPM"), False),
+        (saved("JPEG2000"), False),
+    ],
+)
+def test_an_image_made_to_take_minutes_is_refused(model, content, is_taken):
+    with Image.open(io.BytesIO(content)) as image:
+        image.load()  # whole: it is refused for the work that it makes
+    (made,) = asyncio.run(make_service(model).prepare([Upload("a", content)]))
+    assert (made.pixels is not None) == is_taken
+    if not is_taken:
+        assert "takes too long to decode" in made.error
+
+
+def test_the_requests_of_a_client_wait_for_each_other_and_for_no_one_else(model):
+    served, running, done = make_service(model), [], []
+
+    async def slow_prepare(uploads):
+        running.append(uploads[0].name)
+        most = sum(name == "mine" for name in running)
+        assert most <= 1
+        while uploads[0].name == "mine" and not done:
+            await asyncio.sleep(0.001)
+        running.remove(uploads[0].name)
+        return await type(served).prepare(served, uploads)
+
+    served.prepare = slow_prepare
+    app = build(served, ("localhost",))
+
+    async def all_of_them():
+        form = [HEAD.replace(b'"a"', b'"mine"') + picture("red") + b"\r\n--x--\r\n"]
+        mine = [asyncio.create_task(request(app, form)) for _ in range(5)]
+        await asyncio.sleep(0.01)
+        other = [HEAD + picture("red") + b"\r\n--x--\r\n"]
+        sent = await asyncio.wait_for(request(app, other, client="10.0.0.2"), 60)
+        assert sent[0]["status"] == 200
+        assert not any(task.done() for task in mine)
+        done.append(True)
+        return await asyncio.gather(*mine)
+
+    assert [sent[0]["status"] for sent in asyncio.run(all_of_them())] == [200] * 5
 
 
 # Connections -----------------------------------------------------------------------------------

@@ -345,11 +345,15 @@ def test_all_predictions_are_downloaded_as_they_are_shown(page, photos, tmp_path
     assert "none of the formats" in rows[1]["error"]
     assert rows[0]["error"] == ""
     for row, kept in zip(rows, record["predictions"], strict=True):
-        assert float(row["leaf_probability"] or 0) == (kept.get("leaf_probability") or 0)
-    assert {"level_1", "level_2_belief", "hedged_level", "belief_stops_at_root"} <= rows[0].keys()
+        finest = "finest_level_probability"
+        assert float(row[finest] or 0) == (kept.get(finest) or 0)
+    known = ["image", "images", "prediction", "prediction_level", "prediction_probability"]
+    assert list(rows[0])[:5] == known
+    assert {"level_1", "level_2_belief", "belief_stops_at_root"} <= rows[0].keys()
     for row, said in zip(rows, page.said(), strict=True):
-        if not row["error"] and row["hedged_level"] != "nothing":
-            assert said.startswith(row["hedged"])
+        if not row["error"]:
+            assert said.lower().startswith(row["prediction"].lower())
+            assert row["prediction_path"].split("/")[-1:] != [row["prediction_level"]]
 
 
 def test_on_a_phone_nothing_is_wider_than_the_screen(page, photos):

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import tarfile
+import zipfile
 
 import pandas as pd
 import pytest
@@ -187,16 +188,18 @@ def dump_files():
     return {"nodes.dmp": nodes, "names.dmp": names}
 
 
-@pytest.fixture(params=["folder", "archive"])
+@pytest.fixture(params=["folder", "taxdump.tar.gz", "taxdmp.zip"])
 def dump(request, tmp_path):
     for name, text in dump_files().items():
         (tmp_path / name).write_text(text)
     if request.param == "folder":
         return tmp_path
-    with tarfile.open(tmp_path / "taxdump.tar.gz", "w:gz") as archive:
+    path = tmp_path / request.param
+    is_zip = path.suffix == ".zip"
+    with zipfile.ZipFile(path, "w") if is_zip else tarfile.open(path, "w:gz") as archive:
         for name in dump_files():
-            archive.add(tmp_path / name, arcname=name)
-    return tmp_path / "taxdump.tar.gz"
+            (archive.write if is_zip else archive.add)(tmp_path / name, name)
+    return path
 
 
 def test_a_dump_of_ncbi_is_a_tree_of_its_main_ranks(dump):
@@ -222,6 +225,8 @@ def test_a_dump_that_is_not_whole_is_refused(tmp_path):
         pass
     with pytest.raises(FileNotFoundError, match=r"There is no nodes\.dmp in .*empty\.tar\.gz"):
         Taxonomy.from_ncbi(tmp_path / "empty.tar.gz")
+    with pytest.raises(FileNotFoundError, match=r"no nodes\.dmp in .*names\.dmp\. Give the folder"):
+        Taxonomy.from_ncbi(tmp_path / "names.dmp")
 
 
 # COCO and iNaturalist ----------------------------------------------------------------------------

@@ -441,8 +441,29 @@ def test_rows_of_numbers_keep_them_numbers():
     tree = Taxonomy.from_paths([(1, 11), (1, 12), (2, 21)])
     labels = tree.labels_from_paths(np.array([[1, 12], [2, 21]]))
     assert labels.dtype.kind == "i"
-    assert tree.labels_from_paths([[1, 12], [None, None]]).tolist() == [12, "root"]
-    assert tree.labels_from_paths([[1, 12], ["", ""]]).dtype == object
+    assert tree.labels_from_paths([[1, 12], [None, None]]).tolist() == [12, -1]
+    named = Taxonomy.from_paths([(1, 11), (1, 12), (2, 21)], root_name="root")
+    assert named.labels_from_paths([[1, 12], [None, None]]).tolist() == [12, "root"]
+    assert named.labels_from_paths([[1, 12], ["", ""]]).dtype == object
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: Taxonomy.from_nested({1: [-3, 12], 2: [21]}),
+        lambda: Taxonomy.from_paths(np.array([[1, -3], [1, 12], [2, 21]])),
+        lambda: Taxonomy.from_table(pd.DataFrame({"a": [1, 1, 2], "b": [-3, 12, 21]})),
+        lambda: Taxonomy.flat([-3, 12, 21]),
+    ],
+)
+def test_the_root_of_integers_is_the_integer_below_them(build):
+    assert build().root_name == -4
+
+
+def test_the_root_of_anything_else_is_called_root_unless_a_node_is():
+    assert Taxonomy.from_nested({"plant": [1, 2]}).root_name == "root"
+    assert Taxonomy.flat([True, False]).root_name == "root"
+    assert Taxonomy.from_paths([("plant", "root"), ("plant", "leaf")]).root_name == "(root)"
 
 
 @given(taxonomies(longest_chain=4))

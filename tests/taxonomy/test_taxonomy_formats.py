@@ -144,6 +144,7 @@ def test_a_table_may_hold_numbers():
         ("", None, r"has the columns \[\], not any rank column"),
         ("a,b\n", ["a", "genus"], r"has the columns \['a', 'b'\], not \['genus'\]"),
         ("a,b\nx,y\nz\n", None, r"line 3, has 1 cells, but the columns \['a', 'b'\] need 2"),
+        ("a,b\nx,y,\nx,y, z\n", ["a"], r"line 3, has 3 cells, and the header has 2"),
         ("a,a\nx,y\n", None, "has the column 'a' more than once"),
         ("a,b\n", None, "The taxonomy is empty: nothing hangs from its root 'root'"),
         ("a\nx\x00y\nz\n", None, r"'x\\x00y' holds a control character"),
@@ -335,7 +336,7 @@ def test_an_empty_name_is_refused_in_every_form(empty):
         lambda: Taxonomy.from_nested({"a": None, empty: None}),
         lambda: Taxonomy.from_nested(["a", empty]),
         lambda: Taxonomy.flat(["a", empty]),
-        lambda: Taxonomy.from_nested(["a", "b"], root_name=empty),
+        lambda: Taxonomy.from_nested(["a", "b"], root_name=" " if empty is None else empty),
         lambda: Taxonomy(["r", "a", empty], [-1, 0, 0]),
     ):
         with pytest.raises(ValueError, match=r"has the empty name .*Give every node a name"):
@@ -523,6 +524,11 @@ def builds_or_refuses(build, *arguments, **options):
 NEWICK_PIECES = st.sampled_from(
     [*"(),:;'[]_ab /\n", "a.b", "1e5", "''", "[x]", "\x00", "\ud800", "é"]
 )
+
+
+def test_text_too_long_for_the_name_of_a_file_is_read_as_text():
+    name = "0." + "\u0131" * 300
+    assert Taxonomy.from_newick(f"(a,{name});").leaves == ("a", name)
 
 
 @given(st.lists(NEWICK_PIECES, max_size=40).map("".join) | st.text())

@@ -1,6 +1,5 @@
 """Any backbone: modules of torch, open_clip and transformers, and timm's names with a place."""
 
-import json
 import pickle
 from collections import OrderedDict
 from importlib.metadata import version
@@ -301,19 +300,10 @@ def test_features_in_a_cache_are_told_apart_by_how_they_are_read(tmp_path):
 
 
 def write_folder(folder, **arguments):
-    """Write a model as timm's `save_for_hf` does: a configuration and weights."""
+    """Write a model as timm does: a configuration and weights."""
     torch.manual_seed(1)
     model = timm.create_model("test_resnet", num_classes=3, **arguments)
-    config = {
-        "architecture": "test_resnet",
-        "num_classes": 3,
-        "pretrained_cfg": {**model.pretrained_cfg, "num_classes": 3},
-    }
-    if arguments:
-        config["model_args"] = arguments
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config))
-    safetensors.torch.save_file(model.state_dict(), folder / "model.safetensors")
+    timm.models.save_for_hf(model, folder, model_config={}, safe_serialization=True)
     return model
 
 
@@ -349,7 +339,7 @@ def test_a_model_of_a_folder_or_the_hub_is_fitted_saved_and_loaded(place, tmp_pa
 
 @needs_arguments
 def test_a_model_that_its_architecture_does_not_describe_is_not_saved(tmp_path):
-    write_folder(tmp_path / "model", drop_rate=0.5)
+    write_folder(tmp_path / "model", output_stride=16)
     clf = FlatCEClassifier(
         TREE, backbone=f"local-dir:{tmp_path / 'model'}", finetune="head", image_size=32
     )

@@ -132,8 +132,8 @@ export async function withRenewal(photo, act) {
 
 const rounded = (value) => (value === null || value === undefined ? null : +value.toFixed(6));
 
-function columns(name, label, node, isEvidential) {
-  const row = { [name]: label, [`${name}_probability`]: rounded(node.probability) };
+function numbers(name, node, isEvidential) {
+  const row = { [`${name}_probability`]: rounded(node.probability) };
   if (isEvidential) {
     row[`${name}_belief`] = rounded(node.belief);
     row[`${name}_plausibility`] = rounded(node.plausibility);
@@ -141,21 +141,39 @@ function columns(name, label, node, isEvidential) {
   return row;
 }
 
-const RESERVED = new Set(["image", "images", "leaf", "hedged", "hedged_level", "nonspecificity", "error"]);
+const RESERVED = new Set(["image", "images", "prediction", "nonspecificity", "error"]);
+
+function levelTitle(level, model) {
+  if (model.tree.levels.at(-1) !== "leaf") return level === "leaf" ? model.tree.levels.at(-1) : level;
+  return level === "leaf" ? "finest level" : level.replace("_", " ");
+}
+
+function levelColumn(level) {
+  if (level === "leaf") return "finest_level";
+  return RESERVED.has(level) ? `level_${level}` : level;
+}
 
 // The columns of `skh2edl predict`.
 export function tableRow(photo, hedgedOf, model) {
   if (photo.prediction === null) return { image: photo.name, error: photo.problem ?? "not classified" };
   const { prediction } = photo;
   const isEvidential = model.is_evidential;
-  const leaf = prediction.path[prediction.path.length - 1];
-  const row = { image: photo.name, images: prediction.n_images, ...columns("leaf", leaf.label, leaf, isEvidential) };
-  for (const level of prediction.levels.slice(0, -1)) {
-    const name = RESERVED.has(level.level) ? `level_${level.level}` : level.level;
-    Object.assign(row, columns(name, level.label, level, isEvidential));
-  }
   const node = hedgedOf(prediction);
-  Object.assign(row, columns("hedged", node.label, node, isEvidential), { hedged_level: node.level });
+  const says = node.level !== "nothing";
+  const named = prediction.path.slice(1, prediction.path.findIndex((each) => each.node === node.node) + 1);
+  const row = {
+    image: photo.name,
+    images: prediction.n_images,
+    prediction: says ? node.label : "cannot tell",
+    prediction_level: says ? levelTitle(node.level, model) : "cannot tell",
+    // All classes together have a probability of 1, which says nothing.
+    ...numbers("prediction", says ? node : {}, isEvidential),
+    prediction_path: says ? named.map((each) => each.name.replaceAll(" > ", "/")).join("/") : null,
+  };
+  for (const level of prediction.levels) {
+    const name = levelColumn(level.level);
+    Object.assign(row, { [name]: level.label }, numbers(name, level, isEvidential));
+  }
   if (isEvidential) {
     row.nonspecificity = rounded(prediction.nonspecificity);
     for (const stop of prediction.stops) row[`belief_stops_at_${stop.level}`] = rounded(stop.mass);
