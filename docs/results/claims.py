@@ -104,7 +104,8 @@ def rows_of(key, by_epochs):
     tied = abs(ours["acc"] - flat["acc"]) <= 0.015
     rows.append(line("Leaf balanced accuracy is tied (1.5 points)", key, tied, text))
     text = f"area under risk–coverage {ours['aurc']:.3f} against {flat['aurc']:.3f}"
-    rows.append(line("No gain in selective prediction", key, ours["aurc"] >= flat["aurc"], text))
+    claim, no_gain = "No gain in selective prediction (0.005)", ours["aurc"] > flat["aurc"] - 0.005
+    rows.append(line(claim, key, no_gain, text))
     return rows
 
 

@@ -210,7 +210,8 @@ class TreeClassifier(
         groups : array-like of shape (n_samples,), default=None
             Such as patients: none is on both sides of the split into training and validation.
         X_val, y_val : default=None
-            Validation data, instead of a `validation_fraction` of the training data.
+            Validation data that choose the epoch to keep, instead of a `validation_fraction` of the
+            training data. A head that is solved for on fixed features needs none.
 
         Returns
         -------
@@ -265,16 +266,15 @@ class TreeClassifier(
         one_epoch: bool = False,
     ) -> None:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        known = getattr(self, "taxonomy_", None) if previous is not None or one_epoch else None
         if self.backbone is not None:
-            X = image_source(X)  # before anything is downloaded for an X that cannot be used
+            # Before anything is downloaded or computed for images or labels that cannot be used.
+            X = image_source(X)
+            self._read_labels(y, len(X), known)
         backbone = self._make_backbone(seed) if previous is None else self._resumed(previous)
         samples, usable = self._read_X(X, backbone, reset=previous is None)
-        labels = check_labels(y, len(samples))
+        labels, taxonomy = self._read_labels(y, len(samples), known)
         groups = None if groups is None else check_groups(column_or_1d(groups), len(samples))[1]
-        known = getattr(self, "taxonomy_", None) if previous is not None or one_epoch else None
-        taxonomy = resolve_taxonomy(self.taxonomy, labels, known)
-        if self.taxonomy is not None:
-            refuse_encoded(labels, taxonomy)
         data = self._training_set(samples, usable, taxonomy, labels, sample_weight)
         by_epochs = one_epoch or self._trains_by_epochs(taxonomy, samples)
         held_out = None
@@ -350,6 +350,17 @@ class TreeClassifier(
             self.best_epoch_, self.best_score_ = progress.best_epoch, progress.best_score
 
     # Steps of a fit --------------------------------------------------------------------------
+
+    def _read_labels(
+        self, y: Any, n_samples: int, known: Taxonomy | None
+    ) -> tuple[npt.NDArray[Any], Taxonomy]:
+        """Return the labels and the tree that they name nodes of."""
+        labels = check_labels(y, n_samples)
+        taxonomy = resolve_taxonomy(self.taxonomy, labels, known)
+        if self.taxonomy is not None:
+            refuse_encoded(labels, taxonomy)
+        taxonomy.resolve(labels)  # or say which are unknown
+        return labels, taxonomy
 
     def _make_backbone(self, seed: int) -> Backbone | None:
         if self.backbone is None:

@@ -45,11 +45,11 @@ PAPER: dict[str, Any] = {"evidence_scale": 1.0, "kl_weight": 1.0, "kl_per_child"
 class H2EDLClassifier(TreeClassifier):
     """Classify images into a taxonomy and say how far down the evidence reaches (H2EDL).
 
-    One small Dirichlet opinion stands on every branching node of the taxonomy, over one shared
-    feature. The product of their expected probabilities is a coherent classifier at every level;
-    the product of their beliefs is a hyper-opinion: a mass on every node that says "the belief
-    came this far and no further". A label may name any node; an ancestor teaches the decisions
-    above it and leaves those below alone.
+    Every branching node of the taxonomy has one small Dirichlet opinion, over one shared feature.
+    The product of their expected probabilities is a coherent classifier at every level; the
+    product of their beliefs is a hyper-opinion: a mass on every node that says "the belief came
+    this far and no further". A label may name any node; an ancestor teaches the decisions above it
+    and leaves those below alone.
 
     Parameters
     ----------
@@ -69,16 +69,16 @@ class H2EDLClassifier(TreeClassifier):
         Factor s of the evidence, ``e = s * softplus(logit)``: evidence grows exponentially up to
         about s and linearly beyond. "learn" starts at 1 and trains it.
     initial_vacuity : float, default=0.5
-        Vacuity u of every opinion before training, which sets the initial biases. An image in which
-        the network sees nothing stays near it. The gradient of a new head is ``1 - u`` times that
-        of a softmax: without evidence there is none.
+        Vacuity u of every opinion before training, which sets the initial biases. A feature that
+        tells nothing keeps about this vacuity. The gradient of a new head is ``1 - u`` times that
+        of a softmax, so a value near 1 trains slowly.
     prior : Prior or {"uniform", "inverse_frequency"}, default=None
         Base rates and weight of the prior; None means "uniform", which is ``Prior()``, and
         "inverse_frequency" is ``Prior(power=1)``: rarer children have a higher base rate.
     risk : {"squared", "log", "digamma", "none"}, default="squared"
         The evidential risk of each decision.
     kl_weight : float, default=0.1
-        Full weight λ of the KL regulariser, which takes evidence for wrong children away.
+        Full weight λ of the KL regulariser, which penalises evidence for wrong children.
     kl_per_child : bool, default=True
         Whether λ is divided by the node's number of children, with which the KL grows.
     kl_ramp : float, default=0.5
