@@ -299,7 +299,12 @@ def _familiarity_of(estimator: Any) -> Callable[[Any], Any] | None:
 def _strict_opinion(fitted: Any, X: Any, tree: Taxonomy) -> HyperOpinion:
     """Return the opinion that counts only what looks like the training samples."""
     opinion, familiarity = opinion_of(fitted, X, tree), _familiarity_of(fitted)
-    assert familiarity is not None
+    if familiarity is None:
+        raise ValueError(
+            f"The fitted {type(fitted).__name__} has no familiarity, though the one given to the "
+            "detector has. Set familiarity='density' for every candidate of a search, or another "
+            "measure."
+        )
     # The evidence holds the first power.
     factor = familiarity(X)[:, tree.decision_nodes] ** (_POWER - 1)
     return HyperOpinion.from_evidence(

@@ -54,7 +54,7 @@ from ..utils.sklearn_tools import (
 )
 from ..utils.validation import check_groups
 from .decoding import refuse_encoded
-from .earlier import regroup
+from .earlier import MOVED, regroup
 from .leaf_search import LeafSearch
 from .plain_values import encode
 from .predictions import TreePredictions
@@ -128,6 +128,9 @@ class TreeClassifier(
         -------
         self
         """
+        for name in params.keys() & MOVED.keys():
+            group, own = MOVED[name]
+            raise ValueError(f"{name} is a parameter of {group}: set {group}__{own} instead.")
         for name in self._groups():
             if any(key.startswith(f"{name}__") for key in params):
                 params[name] = find_group(name, params.get(name, getattr(self, name)))

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from ..heads.base import LARGE_TREE, TreeHead
 from ..heads.evidence import EVIDENCE_FUNCTIONS
@@ -315,6 +316,12 @@ class H2EDLClassifier(TreeClassifier):
             From 1 to 0, the factors of the evidence; columns in the order of
             ``taxonomy_.branching``.
         """
+        check_is_fitted(self, "network_")
+        if self._head().familiarity is None:
+            raise ValueError(
+                "familiarity='density' was set after the fit, so no density was estimated. "
+                "Call fit again."
+            )
         familiarity, readable = self._read(X, _familiarity)
         familiarity[~readable] = 0
         return familiarity

@@ -115,6 +115,12 @@ class OpinionTreeHead(EvidentialHead):
         self.leaf_weight = leaf_weight
         self.consistency_weight = consistency_weight
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take a pickle's state, also one of a release without familiarity."""
+        super().__setstate__(state)
+        if "familiarity" not in self._modules:
+            self.__dict__.setdefault("familiarity", None)
+
     @property
     def prior(self) -> Tensor:
         """Prior concentration W a of every decision."""

@@ -96,7 +96,7 @@ class HyperOpinion:
         for name in ("evidence", "base_rate", "prior_weight", "groups"):
             values = getattr(self, name)
             if values is not None:
-                object.__setattr__(self, name, read_only(values.view()))
+                object.__setattr__(self, name, read_only(np.asarray(values).view()))
 
     @classmethod
     def from_evidence(

@@ -157,6 +157,11 @@ def test_every_classifier_writes_its_signature_out(name):
     kind = getattr(skh2edl, name)
     parameters = inspect.signature(kind).parameters.values()
     assert all(each.kind is not each.VAR_KEYWORD for each in parameters)
-    assert len(parameters) <= 31
+    assert len(parameters) <= 32
     assert set(kind().get_params(deep=False)) == {each.name for each in parameters}
     assert "signature" not in vars(kind.__init__)
+
+
+def test_a_parameter_that_is_in_a_group_is_refused_with_its_place():
+    with pytest.raises(ValueError, match="n_workers is a parameter of hardware"):
+        H2EDLClassifier().set_params(n_workers=2)

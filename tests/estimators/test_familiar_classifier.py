@@ -5,6 +5,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -198,3 +199,15 @@ def test_a_detector_with_familiarity_can_be_saved(familiar, tmp_path):
 def test_a_detector_refuses_familiarity_that_the_model_lacks(plain):
     with pytest.raises(ValueError, match="needs an estimator with predict_familiarity, which"):
         NoveltyDetector(FrozenEstimator(plain), measure="familiarity").fit(*animals(100))
+
+
+def test_a_model_fitted_without_it_says_that_it_must_be_fitted_again(plain):
+    later = clone(plain).fit(*animals()).set_params(familiarity="density")
+    with pytest.raises(ValueError, match=r"was set after the fit.*Call fit again"):
+        later.predict_familiarity([LYNX])
+
+
+def test_a_detector_refuses_a_search_whose_best_candidate_lacks_it(familiar):
+    search = GridSearchCV(clone(familiar), {"familiarity": ["none"]}, cv=2)
+    with pytest.raises(ValueError, match="for every candidate of a search"):
+        NoveltyDetector(search, cv=2).fit(*animals(120))
