@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -71,7 +72,8 @@ def opinions(
 
     The probabilities are calibrated, and how much belief stops where is learnt, on labelled rows
     that did not train the classifier: those of --calibration, or else those of the scores. There a
-    row without a label has an empty cell, and a labelled one gets its opinion from a fit on others.
+    row without a label has an empty cell, and a labelled one gets its opinion from a fit on others;
+    rows that a column group says to be of one subject stay together.
 
     The table written has the columns of skh2edl predict. The prediction is the deepest class that
     more than half of the belief reaches.
@@ -98,20 +100,29 @@ def opinions(
         )
     data = _read(scores, classes, tree, labels, required=calibration is None)
     held = data if calibration is None else _read(calibration, classes, tree, labels, required=True)
+    if calibration is None:
+        _check_labelled(scores, data)
+    tables = [(scores, data)] if calibration is None else [(scores, data), (calibration, held)]
     if logits is None:
-        values = held.X.to_numpy()
-        logits = bool((values < 0).any() or (values > 1).any())
+        logits = any(
+            bool(((values < 0) | (values > 1)).any())
+            for values in (table.X.to_numpy() for _, table in tables)
+        )
         what = "logits: some are below 0 or above 1" if logits else "probabilities: from 0 to 1"
         remarks.print(f"The scores are taken for {what}. --logits or --probabilities says it.")
+    if not logits:
+        for path, table in tables:
+            _check_probabilities(path, table)
     opinion = _opinions(tree, classes, logits, data, None if calibration is None else held)
 
     first = "row" if named_column(table_header(scores), IMAGE_COLUMNS) is None else "image"
-    table = PredictionTable(tree, first, True, all_vacuities)
+    written = PredictionTable(tree, first, True, all_vacuities)
     readable = np.ones(len(data), dtype=bool)
     leaves = opinion.leaf_probability.astype(np.float64)
-    columns = table.values(Predictions(tree, leaves, opinion, readable), reached_nodes(opinion))
-    identity = hashlib.blake2b(opinion.evidence.tobytes()).hexdigest()
-    with closing(Spool(out, table.columns, identity)) as spool:
+    columns = written.values(Predictions(tree, leaves, opinion, readable), reached_nodes(opinion))
+    run = opinion.evidence.tobytes() + json.dumps(data.ids).encode()
+    identity = hashlib.blake2b(run).hexdigest()
+    with closing(Spool(out, written.columns, identity)) as spool:
         spool.add(
             {first: name} | {column: values[row] for column, values in columns.items()}
             for row, name in list(enumerate(data.ids))[spool.n_done :]
@@ -122,14 +133,22 @@ def opinions(
 
 def _classes(path: Path, tree: Taxonomy) -> list[str]:
     """Return the columns that name leaves."""
-
-    def is_leaf(name: str) -> bool:
+    classes: list[str] = []
+    column_of: dict[int, str] = {}
+    for name in table_header(path):
         try:
-            return not tree.n_children[tree.last_of_chain[tree.node(name)]]
+            node = int(tree.last_of_chain[tree.node(name)])
         except (KeyError, ValueError):
-            return False
-
-    classes = [name for name in table_header(path) if is_leaf(name)]
+            continue
+        if tree.n_children[node]:
+            continue
+        if node in column_of:
+            raise UsageError(
+                f"Each leaf may have one column, but {path} has two of one leaf: "
+                f"{column_of[node]!r} and {name!r}. Remove one of them."
+            )
+        column_of[node] = name
+        classes.append(name)
     if len(classes) < 2:
         raise UsageError(
             f"{path} has {len(classes)} column(s) named like a leaf of the taxonomy, and two at "
@@ -146,6 +165,13 @@ def _read(
 
     from .data import text_table
 
+    header = table_header(path)
+    missing = [name for name in classes if name not in header]
+    if missing:
+        raise UsageError(
+            f"Both tables must have the same columns of classes, but {path} has none named "
+            f"{', '.join(missing)}. Add them, or remove them from the scores."
+        )
     if required:
         patterns = tuple(name.replace("[", "[[]") for name in classes)
         columns = Columns(labels=as_names(labels), features=patterns)
@@ -153,7 +179,7 @@ def _read(
     else:
         data = read_unlabelled([str(path)], features=classes)
     data = replace(data, X=data.X[classes])
-    name = named_column(table_header(path), IMAGE_COLUMNS)
+    name = named_column(header, IMAGE_COLUMNS)
     if name is not None:
         data = replace(data, ids=text_table(path)[name].tolist())
     if required and not np.any(data.is_labelled):
@@ -164,13 +190,43 @@ def _read(
     return data
 
 
+def _check_labelled(path: Path, data: Data) -> None:
+    """Refuse a table of which a labelled row cannot get its opinion from others."""
+    import numpy as np
+
+    n_rows = int(np.count_nonzero(data.is_labelled))
+    if n_rows < 2:
+        raise ValueError(
+            f"A labelled row gets its opinion from a fit on others, so {path} needs two labelled "
+            f"rows at least; it has {n_rows}. Give labelled scores with --calibration."
+        )
+    if data.groups is not None and len(set(data.groups[data.is_labelled].tolist())) < 2:
+        raise ValueError(
+            f"A labelled row gets its opinion from a fit on other groups, so {path} needs labelled "
+            "rows of two groups at least; it has 1. Give labelled scores with --calibration."
+        )
+
+
+def _check_probabilities(path: Path, data: Data) -> None:
+    """Refuse rows that cannot be probabilities."""
+    values = data.X.to_numpy()
+    bad = (values < 0).any(axis=1) | ~values.any(axis=1)
+    if bad.any():
+        row = int(bad.argmax())
+        raise ValueError(
+            f"Probabilities are at least 0 and not all 0, but row {row + 2} of {path} holds no "
+            f"probabilities: its least number is {values[row].min():g} and its largest "
+            f"{values[row].max():g}. Give --logits if the scores are logits, or remove the row."
+        )
+
+
 def _opinions(
     tree: Taxonomy, classes: list[str], logits: bool, data: Data, held: Data | None
 ) -> HyperOpinion:
     """Return the opinion on each row, by a fit on other rows."""
     import numpy as np
     from sklearn.frozen import FrozenEstimator
-    from sklearn.model_selection import KFold
+    from sklearn.model_selection import GroupKFold, KFold
 
     from ..estimators.opinion_classifier import OpinionClassifier, ScoreTable
     from ..opinions.hyper_opinion import HyperOpinion
@@ -188,8 +244,14 @@ def _opinions(
     labelled = np.flatnonzero(data.is_labelled)
     evidence = np.empty((len(X), tree.n_decisions))
     rest = np.setdiff1d(np.arange(len(X)), labelled)
-    folds = KFold(min(_N_FOLDS, max(labelled.size, 2)), shuffle=True, random_state=0)
-    splits = [(labelled[rows], labelled[part]) for rows, part in folds.split(labelled)]
+    if data.groups is None:
+        groups = None
+        folds: Any = KFold(min(_N_FOLDS, labelled.size), shuffle=True, random_state=0)
+    else:
+        groups = data.groups[labelled]
+        folds = GroupKFold(min(_N_FOLDS, len(set(groups.tolist()))))
+    parts = folds.split(labelled, groups=groups)
+    splits = [(labelled[rows], labelled[part]) for rows, part in parts]
     for rows, part in [*splits, (labelled, rest)]:
         if part.size:
             clf = fit(X[rows], data.labels[rows])

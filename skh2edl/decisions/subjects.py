@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,9 @@ from ._opinions import check_opinion
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+
+# Cosine similarities of exact duplicates are below 1 by rounding.
+_ROUNDING = 1e-6
 
 
 def fuse_subjects(
@@ -48,7 +52,7 @@ def fuse_subjects(
         What tells near-duplicates, such as the output of :class:`ImageFeatureExtractor`. None
         means that there are none.
     near_duplicate : float, default=0.95
-        Cosine similarity of the features from which on photographs of a subject are
+        Cosine similarity of the features, from 0 to 1, from which on photographs of a subject are
         near-duplicates.
 
     Returns
@@ -225,6 +229,7 @@ def predict_subjects(
     >>> found.groups, found.labels  # the photographs of tom agree on a cat
     (array(['rex', 'tom'], dtype='<U3'), array(['dog', 'cat'], dtype='<U3'))
     """
+    _check_fractions(min_probability=min_probability, max_conflict=max_conflict)
     near = {"features": features, "near_duplicate": near_duplicate}
     fused = fuse_subjects(opinion, groups, dependence, **near)  # type: ignore[arg-type]
     conflict = subject_conflict(opinion, groups, **near)  # type: ignore[arg-type]
@@ -258,6 +263,7 @@ def _weights(
     member_of: IntArray, dependence: float, features: Any, near_duplicate: float
 ) -> FloatArray:
     """Return how much each photograph counts among those of its subject."""
+    _check_fractions(near_duplicate=near_duplicate)
     if not 0 <= dependence <= 1:
         raise ValueError(
             f"dependence must lie between 0 (independent) and 1 (duplicates), got {dependence!r}."
@@ -271,17 +277,30 @@ def _weights(
                 f"features must have one row for each of the {len(member_of)} photographs, got "
                 f"shape {own.shape}. Pass what ImageFeatureExtractor returns for them."
             )
+        farthest = 1 - near_duplicate + _ROUNDING
         for rows in _rows_of(member_of):
             chunks = pairwise_distances_chunked(
                 own[rows],
                 metric="cosine",
-                reduce_func=lambda part, _: (part <= 1 - near_duplicate).sum(axis=1),
+                reduce_func=lambda part, _: (part <= farthest).sum(axis=1),
             )
             alike[rows] = np.maximum(np.concatenate(list(chunks)), 1)
     return np.asarray(1 / (alike + (counts - alike) * float(dependence)))
 
 
+def _check_fractions(**values: Any) -> None:
+    """Raise ValueError unless the values are numbers from 0 to 1."""
+    for name, value in values.items():
+        is_number = not isinstance(value, bool) and isinstance(value, Real)
+        if not (is_number and 0 <= value <= 1):
+            raise ValueError(
+                f"{name} must be a number from 0 to 1, got {value!r}. Give one in this range."
+            )
+
+
 def _rows_of(member_of: IntArray) -> list[IntArray]:
     """Return the rows of each group."""
+    if not member_of.size:
+        return []
     order = np.argsort(member_of, kind="stable")
     return np.split(order, np.cumsum(np.bincount(member_of))[:-1])

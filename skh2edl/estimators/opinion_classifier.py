@@ -19,6 +19,7 @@ from ..heads import losses
 from ..heads.softmax import SoftmaxHead
 from ..heads.tree_ops import TreeSegments
 from ..opinions.hyper_opinion import HyperOpinion
+from ..taxonomy.names import shown
 from ..taxonomy.taxonomy import Taxonomy
 from ..utils.sklearn_tools import HasMethods, Interval, StrOptions, safe_indexing
 from .calibration import fit_temperature
@@ -44,6 +45,8 @@ _SAME = 1e-3
 _N_PROBED = 100
 # Longest of Newton's steps after the solver has converged.
 _POLISH = 1e-3
+# Least standard deviation of the strength, relative to its mean, from which c2 can be learnt.
+_LEAST_SPREAD = 1e-6
 
 
 class OpinionClassifier(TreeWrapper):
@@ -91,7 +94,8 @@ class OpinionClassifier(TreeWrapper):
         samples, what their probabilities do not.
     has_logits_ : bool
         Whether the total strength is that of logits: `decision_function` gives a column for each
-        class, and its softmax is `predict_proba`.
+        class, its softmax is `predict_proba`, and it is not the logarithm of that. Of this
+        package's own classifiers, :class:`FlatCEClassifier` on the same tree has logits.
     taxonomy_ : Taxonomy
         The tree.
     classes_ : ndarray of shape (n_leaves,)
@@ -185,7 +189,7 @@ class OpinionClassifier(TreeWrapper):
         arguments = fit_arguments(self, sample_weight, groups, calibrates=True)
         self.estimator_ = fit_on(self.estimator, X, y, arguments)
         self._take_over(self.estimator_, self.taxonomy)
-        self.has_logits_ = _has_logits(self.estimator_, X)
+        self.has_logits_ = _has_logits(self.estimator_, X, self.taxonomy_)
 
         tree, labels = self.taxonomy_, check_labels(y, len(y))
         nodes = tree.resolve(labels)
@@ -251,7 +255,8 @@ class ScoreTable(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     classes : array-like of shape (n_classes,)
-        Class of each column of X.
+        Class of each column of X: all strings or all numbers. Columns of a table that have names
+        are found by them, in any order.
     kind : {"probabilities", "logits"}, default="probabilities"
         What the scores are. Probabilities are divided by their sum.
 
@@ -292,6 +297,7 @@ class ScoreTable(ClassifierMixin, BaseEstimator):
         self
         """
         self._validate_params()
+        _check_names(self.classes)
         self.classes_ = np.unique(self.classes)
         if self.classes_.size < np.size(self.classes):
             raise ValueError(
@@ -305,6 +311,7 @@ class ScoreTable(ClassifierMixin, BaseEstimator):
     def _columns(self, X: Any) -> FloatArray:
         """Return the scores with their columns in the order of `classes_`."""
         check_is_fitted(self, "classes_")
+        order = self._order(X)
         scores = check_array(X, dtype=np.float64)
         if scores.shape[1] != self.n_features_in_:
             raise ValueError(
@@ -317,7 +324,23 @@ class ScoreTable(ClassifierMixin, BaseEstimator):
                 f"Row {row} of X holds no probabilities: its least number is {scores[row].min():g} "
                 f"and its largest {scores[row].max():g}. Set kind='logits' if these are logits."
             )
-        return np.asarray(scores[:, np.argsort(np.asarray(self.classes), kind="stable")])
+        return np.asarray(scores[:, order])
+
+    def _order(self, X: Any) -> IntArray:
+        """Return the column of each of `classes_`: by name where the columns have names."""
+        columns = list(getattr(X, "columns", ()))
+        if not columns or not all(isinstance(name, str) for name in columns):
+            return np.argsort(np.asarray(self.classes), kind="stable")
+        names = list(map(str, self.classes_.tolist()))
+        if sorted(columns) != sorted(names):
+            missing, more = sorted(set(names) - set(columns)), sorted(set(columns) - set(names))
+            raise ValueError(
+                f"The columns of X must be named like `classes`, each once, got {len(columns)} "
+                f"column(s) for {len(names)} classes; missing are {missing[:5]}, and no classes "
+                f"are {more[:5]}. Rename the columns, or give an array with the columns in the "
+                "order of `classes`."
+            )
+        return np.array([columns.index(name) for name in names])
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the probability of each class.
@@ -393,7 +416,8 @@ def fit_vacuity(
     kl_weight, leaf_weight : float
         Weights of the terms of the objective.
     has_logits : bool
-        Whether the strength of a node says more than its probability; otherwise c2 is 0.
+        Whether the strength of a node says more than its probability; otherwise, and where the
+        strength is constant, c2 is 0.
 
     Returns
     -------
@@ -419,11 +443,13 @@ def fit_vacuity(
     )
     prior = torch.ones_like(q)
     fan_out = segments.fan_out[paths.node].double()
-    share = torch.from_numpy(weight[counted])[paths.sample]
-    share = share / share.sum()
+    fraction = torch.from_numpy(weight[counted])[paths.sample]
+    fraction = fraction / fraction.sum()
     # Logits may have any scale; with a variance of 1 the solver is quick.
-    center = float(share @ strength)
-    scale = max(float(share @ (strength - center) ** 2) ** 0.5, 1e-9)
+    center = float(fraction @ strength)
+    scale = float(fraction @ (strength - center) ** 2) ** 0.5
+    if scale < _LEAST_SPREAD * max(1.0, abs(center)):  # constant but for rounding
+        has_logits, scale = False, 1.0
     strength = (strength - center) / scale
 
     def mean_loss(c: torch.Tensor) -> torch.Tensor:
@@ -434,7 +460,9 @@ def fit_vacuity(
         kl = losses.off_target_kl(alpha, prior, paths.is_target, paths.segment_sum)
         loss = losses.squared_risk(p, total + fan_out, paths.target, paths.segment_sum)
         loss = loss + kl_weight / fan_out * kl
-        return share @ (loss + leaf_weight * losses.log_risk(alpha, total + fan_out, paths.target))
+        return fraction @ (
+            loss + leaf_weight * losses.log_risk(alpha, total + fan_out, paths.target)
+        )
 
     def objective(values: FloatArray) -> tuple[float, FloatArray]:
         c = torch.tensor(values, requires_grad=True)
@@ -450,6 +478,7 @@ def fit_vacuity(
         hessian = torch.autograd.functional.hessian(mean_loss, torch.tensor(c)).numpy()
         step = np.linalg.lstsq(hessian[np.ix_(free, free)], objective(c)[1][free])[0]
         c[free] -= np.clip(step, -_POLISH, _POLISH)
+        c = np.clip(c, *np.transpose(bounds))
     c0, c2 = c
     return np.array([c0 - c2 / scale * center, c2 / scale])
 
@@ -465,21 +494,36 @@ def _describe(logits: FloatArray, taxonomy: Taxonomy) -> tuple[FloatArray, Float
     return np.exp(below - strength[:, node]), against, strength
 
 
-def _has_logits(fitted: Any, X: Any) -> bool:
-    """Tell whether a classifier has logits, by some samples."""
+def _has_logits(fitted: Any, X: Any, taxonomy: Taxonomy) -> bool:
+    """Tell whether a classifier has logits of the leaves, by some samples."""
     inside, _ = look_inside(fitted)
-    if _is_softmax(inside):
-        return True
+    if hasattr(inside, "network_"):  # of this package: decision_function is log-probabilities
+        return _is_softmax(inside) and inside.taxonomy_ == taxonomy
     if not hasattr(fitted, "decision_function"):
         return False
     some = safe_indexing(X, slice(_N_PROBED))
     scores, proba = np.asarray(fitted.decision_function(some)), fitted.predict_proba(some)
-    return scores.shape == proba.shape and np.allclose(softmax(scores, axis=1), proba, atol=_SAME)
+    if scores.shape != proba.shape or not np.allclose(softmax(scores, axis=1), proba, atol=_SAME):
+        return False
+    # Log-probabilities have the same softmax, and no strength.
+    return not np.allclose(logsumexp(scores, axis=1), 0, atol=_SAME)
 
 
 def _is_softmax(classifier: Any) -> bool:
     """Tell whether a classifier is one of this package with one softmax over the leaves."""
     return isinstance(getattr(getattr(classifier, "network_", None), "head", None), SoftmaxHead)
+
+
+def _check_names(classes: Any) -> None:
+    """Raise ValueError unless classes are one list of strings or of numbers."""
+    names = classes.tolist() if hasattr(classes, "tolist") else list(classes)
+    if not isinstance(names, list) or not any(
+        all(isinstance(name, kind) for name in names) for kind in (str, Real)
+    ):
+        raise ValueError(
+            f"classes must be one list of names, all strings or all numbers, got {shown(names)}. "
+            "Give a single name for each column, such as ['lynx', 'puma']."
+        )
 
 
 def _are_coefficients(value: Any) -> bool:

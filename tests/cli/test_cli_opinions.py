@@ -10,6 +10,7 @@ from sklearn.frozen import FrozenEstimator
 from typer.testing import CliRunner
 
 from skh2edl import OpinionClassifier, ScoreTable, Taxonomy
+from skh2edl.cli import opinions as command
 from skh2edl.cli.app import app
 
 TREE = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": ["fox", "wolf"]})
@@ -106,3 +107,81 @@ def test_rows_without_labels_and_tables_without_classes_are_refused(tmp_path, tr
     table = write(tmp_path / "scores.csv", values, label=labels)
     said = run(table, "--taxonomy", tree, "--probabilities", code=1)
     assert "holds no probabilities" in " ".join(said.split())
+
+
+def refusal(*arguments, code):
+    return " ".join(run(*arguments, code=code).split())
+
+
+def test_a_calibration_table_without_a_column_is_refused(tmp_path, tree):
+    values, labels = scores(20)
+    table = write(tmp_path / "scores.csv", values)
+    held = tmp_path / "held.csv"
+    pd.DataFrame(values[:, :2], columns=COLUMNS[:2]).assign(label=labels).to_csv(held, index=False)
+    said = refusal(table, "--taxonomy", tree, "--calibration", held, code=2)
+    assert "held.csvhasnonenamedlynx,fox." in said.replace(" ", "")  # a path may be broken
+
+
+def test_one_labelled_row_or_group_needs_a_calibration_table(tmp_path, tree):
+    values, labels = scores(20)
+    one = np.where(np.arange(20) == 3, labels, "")
+    table = write(tmp_path / "scores.csv", values, label=one)
+    said = refusal(table, "--taxonomy", tree, code=1)
+    assert "two labelled rows at least; it has 1. Give labelled scores with --calibration" in said
+    table = write(tmp_path / "scores.csv", values, label=labels, group=["a"] * 20)
+    assert "of two groups at least; it has 1." in refusal(table, "--taxonomy", tree, code=1)
+
+
+def test_two_columns_of_one_leaf_are_refused(tmp_path, tree):
+    tree.write_text(tree.read_text() + "bear,panda\n")
+    values, labels = scores(20)
+    table = write(tmp_path / "scores.csv", values, label=labels, bear=0.1, panda=0.2)
+    assert "two of one leaf: 'bear' and 'panda'" in refusal(table, "--taxonomy", tree, code=2)
+
+
+def test_both_tables_tell_whether_scores_are_logits(tmp_path, tree):
+    values, labels = scores(60)
+    held = write(tmp_path / "held.csv", np.clip(values / 10 + 0.5, 0, 1), label=labels)
+    table = write(tmp_path / "scores.csv", values)
+    arguments = table, "--taxonomy", tree, "--calibration", held, "--out", tmp_path / "out.csv"
+    assert "taken for logits" in run(*arguments)
+    said = refusal(*arguments, "--probabilities", code=1)
+    assert "holds no probabilities" in said
+    assert "Give --logits" in said
+    assert "kind=" not in said
+
+
+def test_folds_keep_groups_together(tmp_path, tree):
+    values, labels = scores(40)
+    groups = np.arange(40) % 8
+    out = tmp_path / "out.csv"
+
+    def written(labels):
+        table = write(tmp_path / "scores.csv", values, label=labels, group=groups)
+        run(table, "--taxonomy", tree, "--out", out)
+        return pd.read_csv(out).nonspecificity.to_numpy()
+
+    before = written(labels)
+    other = labels.copy()
+    other[0] = "fox" if labels[0] != "fox" else "wolf"
+    # Another label of one row says nothing of the rows of its group.
+    changed = np.abs(written(other) - before) > 1e-9
+    assert changed.any()
+    assert not changed[groups == groups[0]].any()
+
+
+def test_a_run_on_other_images_is_another_run(tmp_path, tree, monkeypatch):
+    identities = []
+
+    class Watched(command.Spool):
+        def __init__(self, target, columns, identity):
+            identities.append(identity)
+            super().__init__(target, columns, identity)
+
+    monkeypatch.setattr(command, "Spool", Watched)
+    values, labels = scores(30)
+    for prefix in "aab":
+        names = [f"{prefix}{row}.jpg" for row in range(30)]
+        table = write(tmp_path / "scores.csv", values, label=labels, image=names)
+        run(table, "--taxonomy", tree, "--out", tmp_path / "out.csv")
+    assert identities[0] == identities[1] != identities[2]

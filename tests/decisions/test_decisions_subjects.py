@@ -123,3 +123,32 @@ def test_a_chain_above_the_first_decision_is_no_prediction():
 def test_features_of_other_photographs_are_refused(features):
     with pytest.raises(ValueError, match="one row for each of the 3 photographs"):
         subject_conflict(opinion(LYNX, LYNX, FOX), [0, 0, 0], features=features)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.5, np.nan, "0.5", None, True])
+@pytest.mark.parametrize("name", ["min_probability", "max_conflict", "near_duplicate"])
+def test_bounds_are_numbers_from_0_to_1(name, value):
+    functions = [predict_subjects]
+    if name == "near_duplicate":
+        functions += [fuse_subjects, subject_conflict]
+    for function in functions:
+        with pytest.raises(ValueError, match=f"{name} must be a number from 0 to 1, got"):
+            function(opinion(LYNX, FOX), [0, 0], **{name: value})
+
+
+@pytest.mark.parametrize("features", [None, np.empty((0, 4))])
+def test_no_photographs_have_no_subjects(features):
+    nothing = opinion(LYNX)[:0]
+    assert len(fuse_subjects(nothing, [], features=features)) == 0
+    assert subject_conflict(nothing, [], features=features).shape == (0, 3)
+    found = predict_subjects(nothing, [], features=features)
+    assert [len(part) for part in found] == [0] * 5
+
+
+def test_exact_duplicates_are_near_duplicates_at_1():
+    features = np.repeat(np.random.default_rng(0).normal(size=(20, 7)), 2, axis=0)
+    photographs = opinion(*[LYNX] * 40)
+    groups = np.arange(40) // 2
+    for own in (features, features.astype(np.float32)):
+        fused = fuse_subjects(photographs, groups, features=own, near_duplicate=1.0)
+        np.testing.assert_allclose(fused.evidence, [LYNX] * 20)

@@ -1,6 +1,9 @@
 """Opinions for a classifier that has none: what they are made of, and what is learnt."""
 
+from types import SimpleNamespace
+
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import digamma, gammaln, logsumexp, softmax
@@ -31,6 +34,7 @@ TREE = Taxonomy.from_paths(
     [(family, leaf) for leaf, family in FAMILY.items()], level_names=("family", "kind")
 )
 LEAVES = sorted(FAMILY)
+TREE_OF = {"cat": ["lynx", "puma"], "dog": ["fox", "jackal", "wolf"]}
 
 
 def animals(n_samples, seed=0):
@@ -161,6 +165,7 @@ def test_a_classifier_with_opinions_is_refused(opinions):
         (make_pipeline(StandardScaler(), LogisticRegression()), True),
         (LinearDiscriminantAnalysis(), True),
         (FlatCEClassifier(TREE, backbone=None), True),
+        (HierCEClassifier(TREE, backbone=None), False),
         (GaussianNB(), False),
         (make_pipeline(StandardScaler(), SVC(probability=False)), None),
         (CalibratedTreeClassifier(GaussianNB(), taxonomy=TREE), False),
@@ -199,6 +204,58 @@ def test_flat_ce_is_read_by_its_own_logits():
     strength = logsumexp(logits, axis=1)
     assert strength.std() > 0.01  # log-probabilities would have none
     np.testing.assert_allclose(logits - strength[:, None], flat._log_leaves(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("leaves", [["lynx", "puma"], LEAVES])
+def test_flat_ce_of_another_tree_has_no_logits(leaves):
+    # One that has a level more; with two leaves the decision_function is 1-D.
+    X, y = animals(200)
+    known = np.isin(y, leaves)
+    flat = FlatCEClassifier(Taxonomy.flat(leaves), backbone=None).fit(X[known], y[known])
+    tree = Taxonomy.from_nested({"animal": leaves, "plant": None} if len(leaves) == 2 else TREE_OF)
+    clf = OpinionClassifier(FrozenEstimator(flat), tree).fit(X[known], y[known])
+    assert not clf.has_logits_
+    assert clf.coefficients_[1] == 0
+    assert clf.score(X[known], y[known]) > 0.5
+
+
+def test_log_probabilities_are_no_logits(logistic):
+    X, y = animals(200)
+    scores = logistic.predict_log_proba(X)
+    frozen = FrozenEstimator(ScoreTable(LEAVES, "logits").fit(scores))
+    assert not OpinionClassifier(frozen, TREE).fit(scores, y).has_logits_
+    frozen = FrozenEstimator(ScoreTable(LEAVES, "logits").fit(scores + 1))
+    assert OpinionClassifier(frozen, TREE).fit(scores + 1, y).has_logits_
+
+
+def test_a_constant_strength_has_no_coefficient():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(100, 2))
+    logits += 30 - logsumexp(logits, axis=1, keepdims=True)
+    labels = rng.integers(1, 3, size=100), np.ones(100), Taxonomy.flat(["a", "b"])
+    options = {"kl_weight": 0.003, "leaf_weight": 1.0}
+    found = fit_vacuity(logits, *labels, has_logits=True, **options)
+    assert found[1] == 0
+    np.testing.assert_allclose(found, fit_vacuity(logits, *labels, has_logits=False, **options))
+
+
+def test_newtons_steps_stay_within_the_bounds(monkeypatch):
+    # The stronger the logits the more labels are wrong, so that c2 wants to be below 0.
+    rng = np.random.default_rng(0)
+    logits, strong = rng.normal(size=(300, 2)), np.arange(300) < 150
+    target = logits.argmax(axis=1) ^ (rng.random(300) < np.where(strong, 0.4, 0.3))
+    logits[strong] += 0.5
+    labels = target + 1, np.ones(300), Taxonomy.flat(["a", "b"])
+    options = {"kl_weight": 0.003, "leaf_weight": 1.0, "has_logits": True}
+    best = fit_vacuity(logits, *labels, **options)
+    assert best[1] == 0
+    monkeypatch.setattr(
+        "skh2edl.estimators.opinion_classifier.minimize",
+        lambda *_, **__: SimpleNamespace(x=best + np.array([0, 1e-5])),
+    )
+    found = fit_vacuity(logits, *labels, **options)
+    assert found[1] == 0
+    assert found[0] == pytest.approx(best[0], abs=0.01)
 
 
 def test_labels_may_be_ancestors_and_unlabelled_samples_count_for_nothing(logistic):
@@ -268,3 +325,34 @@ def test_columns_of_a_table_may_have_any_order():
 def test_tables_that_are_no_scores_are_refused(classes, X, message):
     with pytest.raises(ValueError, match=message):
         ScoreTable(classes).fit(X)
+
+
+@pytest.mark.parametrize("kind", ["probabilities", "logits"])
+def test_named_columns_are_found_by_their_names(kind):
+    frame = pd.DataFrame([[0.4, 0.2, 0.1]], columns=["puma", "lynx", "fox"])
+    table = ScoreTable(["puma", "lynx", "fox"], kind).fit(frame)
+    turned = frame[["lynx", "fox", "puma"]]
+    np.testing.assert_array_equal(table.predict_proba(turned), table.predict_proba(frame))
+    np.testing.assert_array_equal(table.predict_proba(frame.to_numpy()), table.predict_proba(frame))
+    assert table.predict(turned).tolist() == ["puma"]
+    numbers = ScoreTable([3, 20]).fit(pd.DataFrame([[0.2, 0.8]], columns=["20", "3"]))
+    assert numbers.predict(pd.DataFrame([[0.2, 0.8]], columns=["20", "3"])).tolist() == [3]
+    assert numbers.predict(pd.DataFrame([[0.2, 0.8]])).tolist() == [20]  # without names
+    for other in (frame.rename(columns={"fox": "wolf"}), frame[["puma", "lynx", "lynx"]]):
+        with pytest.raises(ValueError, match=r"named like `classes`, each once.*missing.*'fox'"):
+            table.predict_proba(other)
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        [("cat", "lynx"), ("cat", "puma")],
+        ["lynx", None],
+        ["lynx", 1],
+        np.array(["lynx", 1], dtype=object),
+        np.array([["lynx"], ["puma"]]),
+    ],
+)
+def test_classes_are_all_strings_or_all_numbers(classes):
+    with pytest.raises(ValueError, match=r"all strings or all numbers, got .*Give a single name"):
+        ScoreTable(classes).fit([[0.5, 0.5]])
