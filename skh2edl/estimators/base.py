@@ -131,8 +131,8 @@ class TreeClassifier(
         for name in params.keys() & MOVED.keys():
             group, own = MOVED[name]
             raise ValueError(f"{name} is a parameter of {group}: set {group}__{own} instead.")
-        for name in self._groups():
-            if any(key.startswith(f"{name}__") for key in params):
+        for name in GROUPS:
+            if any(key.startswith(f"{name}__") for key in params) and hasattr(self, name):
                 params[name] = find_group(name, params.get(name, getattr(self, name)))
         return super().set_params(**params)
 
