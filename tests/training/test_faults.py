@@ -247,13 +247,13 @@ def test_a_checkpoint_with_impossible_values_is_refused_by_name(tmp_path, change
 
 def test_a_checkpoint_without_its_state_is_refused_by_name(tmp_path):
     X, y = rows()
-    by_epochs(checkpoint_dir=tmp_path).fit(X, y)
+    by_epochs(hardware__checkpoint_dir=tmp_path).fit(X, y)
     path = tmp_path / "checkpoint.pt"
     content = torch.load(path, weights_only=True)
     content["stats"] = content.pop("state")
     torch.save(content, path)
     with pytest.raises(ValueError, match=r"checkpoint\.pt is not a checkpoint .*Remove it"):
-        by_epochs(checkpoint_dir=tmp_path).fit(X, y)
+        by_epochs(hardware__checkpoint_dir=tmp_path).fit(X, y)
 
 
 # Images that change ------------------------------------------------------------------------------

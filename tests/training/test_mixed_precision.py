@@ -85,8 +85,7 @@ def test_a_fit_may_be_in_mixed_precision_and_predictions_are_in_single():
         weights=None,
         image_size=32,
         finetune="head",
-        n_workers=0,
-        hardware=Hardware(precision="bf16-mixed"),
+        hardware=Hardware(precision="bf16-mixed", n_workers=0),
         random_state=0,
     ).fit(images, LABELS)
     found = clf.predict_proba(images)
