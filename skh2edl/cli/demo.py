@@ -49,7 +49,7 @@ def demo(
 ) -> None:
     """Learn drawn insects, watch one go out of focus, write a report.
 
-    Needs no data and no network, and takes about two minutes on two cores.
+    Needs no data and no network, and takes two to four minutes on two cores.
 
     For example:
 
