@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..heads.base import LARGE_TREE, TreeHead
 from ..heads.evidence import EVIDENCE_FUNCTIONS
-from ..heads.h2edl import RISKS, OpinionTreeHead, supervised_nodes
+from ..heads.h2edl import RISKS, H2EDLHead, supervised_nodes
 from ..heads.prior import Prior
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
@@ -212,7 +212,7 @@ class H2EDLClassifier(TreeClassifier):
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
-    ) -> OpinionTreeHead:
+    ) -> H2EDLHead:
         if self.depth_weights is not None and len(self.depth_weights) != taxonomy.n_levels:
             raise ValueError(
                 f"depth_weights must hold {taxonomy.n_levels} weights, one for each depth at which "
@@ -231,7 +231,7 @@ class H2EDLClassifier(TreeClassifier):
         prior: Prior = find_group("prior", self.prior)
         rarity = prior.rarity(label_weight[taxonomy.decision_children])
         of_node = np.add.reduceat(rarity, taxonomy.decision_offsets[:-1])
-        return OpinionTreeHead(
+        return H2EDLHead(
             taxonomy,
             n_features,
             rarity / of_node[taxonomy.decision_nodes],
@@ -259,9 +259,9 @@ class H2EDLClassifier(TreeClassifier):
             used = readable & (check_weight(sample_weight, self.class_weight, labels) > 0)
             familiarity.fit(features[used], self.taxonomy_.resolve(labels)[used])
 
-    def _head(self) -> OpinionTreeHead:
+    def _head(self) -> H2EDLHead:
         head = self.network_.head
-        assert isinstance(head, OpinionTreeHead)
+        assert isinstance(head, H2EDLHead)
         return head
 
     def _unknown_leaf_probability(self) -> npt.NDArray[np.float64]:
@@ -328,7 +328,7 @@ class H2EDLClassifier(TreeClassifier):
 
 
 def _familiarity(head: TreeHead, features: torch.Tensor) -> torch.Tensor:
-    assert isinstance(head, OpinionTreeHead)
+    assert isinstance(head, H2EDLHead)
     assert head.familiarity is not None
     familiarity: torch.Tensor = head.familiarity(features)
     return familiarity

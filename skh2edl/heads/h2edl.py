@@ -49,7 +49,7 @@ def supervised_nodes(taxonomy: Taxonomy, label_weight: np.ndarray) -> np.ndarray
     return passed
 
 
-class OpinionTreeHead(EvidentialHead):
+class H2EDLHead(EvidentialHead):
     """One Dirichlet opinion for every branching node (H2EDL).
 
     Parameters
@@ -167,7 +167,7 @@ class OpinionTreeHead(EvidentialHead):
         return values.log_()
 
     def loss(self, features: Tensor, paths: Paths, progress: float) -> Tensor:
-        """Return the loss of each sample: L_path + β L_leaf + γ times rising vacuity.
+        """Return the loss of each sample: L_path + β L_leaf + γ times the penalty.
 
         Only the nodes on the path to the label enter, so outputs below an ancestor label receive
         no gradient.
@@ -191,7 +191,7 @@ class OpinionTreeHead(EvidentialHead):
             path = path + kl_weight * kl
         loss = self.depth_weights.index_select(0, paths.node) * path + self.leaf_weight * leaf
         if self.consistency_weight > 0:
-            loss = loss + self.consistency_weight * losses.rising_vacuity(
+            loss = loss + self.consistency_weight * losses.consistency_penalty(
                 probability.index_select(0, paths.target),
                 prior_weight / strength,
                 paths.has_previous,
@@ -207,3 +207,6 @@ class OpinionTreeHead(EvidentialHead):
         if self.risk == "digamma":
             return losses.digamma_risk(alpha, strength, paths.target)
         return leaf if self.risk == "log" else torch.zeros_like(leaf)
+
+
+OpinionTreeHead = H2EDLHead  # what pickles of version 0.1.0 call it

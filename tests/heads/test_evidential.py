@@ -17,7 +17,7 @@ from skh2edl.heads.daedl import DAEDLHead
 from skh2edl.heads.evidence import EVIDENCE_FUNCTIONS
 from skh2edl.heads.evidential import FlatEDLHead, HENNHead, IEDLHead, REDLHead
 from skh2edl.heads.fedl import FEDLHead
-from skh2edl.heads.h2edl import RISKS, OpinionTreeHead
+from skh2edl.heads.h2edl import RISKS, H2EDLHead
 from skh2edl.heads.softmax import HXEHead, SoftLabelHead, SoftmaxHead
 
 # A pass-through root, so that groups are on the second level; a group with nodes inside, a group
@@ -112,7 +112,7 @@ def test_flat_edl_is_h2edl_on_a_flat_tree(risk, evidence):
         "evidence_scale": 4.0,
     }
     flat = make(FlatEDLHead, tree, base_rate=base_rate, prior_weight=2.0, **options)
-    ours = OpinionTreeHead(
+    ours = H2EDLHead(
         tree, N_FEATURES, base_rate, np.array([2.0]), np.array([True]), **options
     ).double()
     ours.linear.load_state_dict(flat.linear.state_dict())

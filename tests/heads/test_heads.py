@@ -11,7 +11,7 @@ from torch import nn
 
 from skh2edl import HyperOpinion, Taxonomy
 from skh2edl.heads.evidence import EVIDENCE_FUNCTIONS, LOGIT_OF_EVIDENCE
-from skh2edl.heads.h2edl import RISKS, OpinionTreeHead
+from skh2edl.heads.h2edl import RISKS, H2EDLHead
 from skh2edl.heads.softmax import SoftmaxHead, SoftmaxTreeHead
 
 TREE = Taxonomy.from_nested(
@@ -34,7 +34,7 @@ def opinion_head(tree=TREE, seed=0, dtype=torch.float64, supervised=None, **opti
     prior_weight = rng.uniform(0.5, 6, tree.n_branching)
     if supervised is None:
         supervised = np.ones(tree.n_branching, dtype=bool)
-    head = OpinionTreeHead(tree, N_FEATURES, base_rate, prior_weight, supervised, **options)
+    head = H2EDLHead(tree, N_FEATURES, base_rate, prior_weight, supervised, **options)
     randomise(head, rng, dtype)
     # The head keeps float32; the reference knows all digits.
     head.base_rate.copy_(torch.from_numpy(base_rate))
@@ -338,7 +338,7 @@ def test_a_node_that_was_never_supervised_reports_no_evidence():
     assert (opinion.vacuity[:, unseen] == 1).all()
     np.testing.assert_allclose(conditional[:, columns], np.tile(base_rate[columns], (5, 1)))
     # A held-out label below the node is judged by what is reported there.
-    loss = OpinionTreeHead.loss(head, features, head.prepare([TREE.node("puma")] * 5), 0)
+    loss = H2EDLHead.loss(head, features, head.prepare([TREE.node("puma")] * 5), 0)
     silent = logits_of(head, features)
     silent[:, columns] = -np.inf
     expected = [
@@ -354,7 +354,7 @@ def test_a_new_opinion_has_the_vacuity_asked_for_and_the_base_rates(evidence, va
     _, base_rate, prior_weight = opinion_head()
     options = {"evidence": evidence, "evidence_scale": 7.0, "initial_vacuity": vacuity}
     supervised = np.ones(TREE.n_branching, dtype=bool)
-    fresh = OpinionTreeHead(TREE, N_FEATURES, base_rate, prior_weight, supervised, **options)
+    fresh = H2EDLHead(TREE, N_FEATURES, base_rate, prior_weight, supervised, **options)
     features = make_features(2, dtype=torch.float32)
     with torch.no_grad():
         found = fresh.evidence(features).numpy()
@@ -406,9 +406,7 @@ def test_softmax_leaf_probabilities_are_products_that_sum_to_one(tree, seed):
 def test_on_a_flat_tree_the_objective_is_plain_evidential_learning(risk):
     tree = Taxonomy.flat(["a", "b", "c", "d"])
     n_children = np.array([4.0])
-    head = OpinionTreeHead(
-        tree, N_FEATURES, np.full(4, 0.25), n_children, np.array([True]), risk=risk
-    )
+    head = H2EDLHead(tree, N_FEATURES, np.full(4, 0.25), n_children, np.array([True]), risk=risk)
     randomise(head, np.random.default_rng(3))
     features = make_features(4)
     ours = head.loss(features, head.prepare(tree.leaf_nodes), progress=1.0).detach()

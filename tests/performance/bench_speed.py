@@ -38,11 +38,11 @@ THREADS = {"threads as they come": None, "one thread for all": 1}
 def opinion_head(tree, n_features):
     """Return the head of a default H2EDLClassifier, every node of it supervised."""
     from skh2edl.estimators.h2edl import H2EDLClassifier, evidence_options
-    from skh2edl.heads.h2edl import OpinionTreeHead
+    from skh2edl.heads.h2edl import H2EDLHead
 
     default = H2EDLClassifier(tree)
     fan_out = np.diff(tree.decision_offsets)
-    return OpinionTreeHead(
+    return H2EDLHead(
         tree,
         n_features,
         (1 / fan_out)[tree.decision_nodes],
