@@ -68,7 +68,7 @@ def parameters_of(estimator: Any) -> dict[str, Any]:
 
 def _groups(estimator: Any) -> dict[str, tuple[Any, dict[str, str]]]:
     """Return, for each group of an estimator's parameters, its class and its names by flag."""
-    from ..training.recipe import GROUPS
+    from ..training.recipe import SETTINGS
 
     return {
         group: (
@@ -78,7 +78,7 @@ def _groups(estimator: Any) -> dict[str, tuple[Any, dict[str, str]]]:
                 for name in inspect.signature(kind).parameters
             },
         )
-        for group, kind in GROUPS.items()
+        for group, kind in SETTINGS.items()
         if group in inspect.signature(estimator).parameters
     }
 

@@ -26,12 +26,12 @@ from ..training.feature_cache import frozen_features
 from ..training.loop import HeldOut, Plan, identity_of_run, train
 from ..training.network import Network
 from ..training.recipe import (
-    GROUPS,
     RECIPES,
+    SETTINGS,
     Hardware,
     Recipe,
-    find_group,
     resolve_precision,
+    resolve_settings,
 )
 from ..training.resuming import check_unchanged, fixed_parameters, resume_head
 from ..training.samples import (
@@ -131,14 +131,14 @@ class TreeClassifier(
         for name in params.keys() & MOVED.keys():
             group, own = MOVED[name]
             raise ValueError(f"{name} is a parameter of {group}: set {group}__{own} instead.")
-        for name in GROUPS:
+        for name in SETTINGS:
             if any(key.startswith(f"{name}__") for key in params) and hasattr(self, name):
-                params[name] = find_group(name, params.get(name, getattr(self, name)))
+                params[name] = resolve_settings(name, params.get(name, getattr(self, name)))
         return super().set_params(**params)
 
     def _validate_params(self) -> None:
         super()._validate_params()
-        for group in self._groups().values():
+        for group in self._settings().values():
             group._validate_params()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -148,16 +148,16 @@ class TreeClassifier(
             state["_fitted_with"] = regroup(state["_fitted_with"])
         super().__setstate__(state)
 
-    def _groups(self) -> dict[str, Any]:
-        """Return the objects that group parameters, by the parameter that holds them."""
-        return {n: find_group(n, getattr(self, n)) for n in GROUPS if hasattr(self, n)}
+    def _settings(self) -> dict[str, Any]:
+        """Return the recipe, the hardware and the prior, if the method has one, by parameter."""
+        return {n: resolve_settings(n, getattr(self, n)) for n in SETTINGS if hasattr(self, n)}
 
     def _recipe(self) -> Recipe:
-        recipe: Recipe = find_group("recipe", self.recipe)
+        recipe: Recipe = resolve_settings("recipe", self.recipe)
         return recipe
 
     def _hardware(self) -> Hardware:
-        hardware: Hardware = find_group("hardware", self.hardware)
+        hardware: Hardware = resolve_settings("hardware", self.hardware)
         return hardware
 
     # What a method decides ---------------------------------------------------------------------
@@ -506,7 +506,7 @@ class TreeClassifier(
     def _parameters_of_a_run(self) -> dict[str, Any]:
         """Return the parameters that a run that resumes must share."""
         parameters = self.get_params(deep=False)
-        for name, group in self._groups().items():
+        for name, group in self._settings().items():
             parameters |= {f"{name}__{key}": value for key, value in group.get_params().items()}
         return {k: v for k, v in parameters.items() if k not in PARAMETERS_THAT_MAY_DIFFER}
 

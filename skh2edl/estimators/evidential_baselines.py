@@ -13,7 +13,7 @@ from ..heads.base import TreeHead
 from ..heads.evidential import FlatEDLHead, HENNHead, IEDLHead, REDLHead, group_nodes_at
 from ..heads.prior import Prior
 from ..taxonomy.taxonomy import Taxonomy
-from ..training.recipe import find_group
+from ..training.recipe import resolve_settings
 from ..utils.sklearn_tools import Interval
 from .base import TreeClassifier
 from .baselines import PARTIAL_LABELS
@@ -147,7 +147,7 @@ class FlatEDLClassifier(EvidentialBaseline):
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
     ) -> TreeHead:
-        prior: Prior = find_group("prior", self.prior)
+        prior: Prior = resolve_settings("prior", self.prior)
         rarity = prior.rarity(label_weight[taxonomy.leaf_nodes])
         return FlatEDLHead(
             taxonomy,

@@ -19,7 +19,7 @@ from ..heads.h2edl import RISKS, H2EDLHead, supervised_nodes
 from ..heads.prior import Prior
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
-from ..training.recipe import PRIORS, find_group
+from ..training.recipe import PRIORS, resolve_settings
 from ..utils.sklearn_tools import Interval, StrOptions
 from .base import TreeClassifier
 from .targets import check_labels, check_weight
@@ -228,7 +228,7 @@ class H2EDLClassifier(TreeClassifier):
                 f"{taxonomy.n_leaves} leaves: it is for fewer than {LARGE_TREE}. Set "
                 "familiarity='none'."
             )
-        prior: Prior = find_group("prior", self.prior)
+        prior: Prior = resolve_settings("prior", self.prior)
         rarity = prior.rarity(label_weight[taxonomy.decision_children])
         of_node = np.add.reduceat(rarity, taxonomy.decision_offsets[:-1])
         return H2EDLHead(

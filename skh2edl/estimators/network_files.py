@@ -21,7 +21,7 @@ from ..taxonomy.names import shown
 from ..taxonomy.taxonomy import Taxonomy
 from ..training.backbones import Backbone, create_backbone
 from ..training.network import Network
-from ..training.recipe import GROUPS, Recipe
+from ..training.recipe import SETTINGS, Recipe
 from ..training.resuming import fixed_parameters
 from .earlier import MOVED, regroup
 from .plain_values import decode, encode, is_plain, plain
@@ -228,7 +228,7 @@ def _make_estimator(name: Any, parameters: Any) -> Any:
     decoded = {key: value for key, value in decode(parameters).items() if key not in _DROPPED}
     if forbidden := sorted(_FORBIDDEN & decoded.keys()):
         raise ValueError(f"it sets {', '.join(forbidden)}, which no saved model does.")
-    for key, kind in GROUPS.items():
+    for key, kind in SETTINGS.items():
         if isinstance(decoded.get(key), dict):
             decoded[key] = kind(**decoded[key][kind.__name__])
     estimator = _class_of(name)(**regroup(decoded))
@@ -248,7 +248,7 @@ def _from_format_1(header: dict[str, Any]) -> dict[str, Any]:
             "Fit the model again."
         )
     names = inspect.signature(_class_of(header["class"])).parameters
-    new = {name: value for name, value in old.items() if name in names and name not in GROUPS}
+    new = {name: value for name, value in old.items() if name in names and name not in SETTINGS}
     # None was the choice of a preset; it trained the model and predicts nothing.
     defaults = {name: names[name].default for name, value in new.items() if value is None}
     new |= {name: value for name, value in defaults.items() if value is not None}

@@ -27,7 +27,7 @@ from .distributed import (
     naming_lost_processes,
     spawn,
 )
-from .network import Boxed, Network, TrainingStep
+from .network import Network, TrainingStep, UncastTargets
 from .recipe import Hardware, Recipe, resolve_precision
 from .samples import Samples, TrainingSet
 from .selection import make_selection
@@ -319,7 +319,7 @@ class _Run:
             inputs = inputs.to(fabric.device, non_blocking=True)
             with naming_batches_of_one(len(self.data.targets), self.plan.batch_size):
                 progress = self.plan.progress(epoch + batch / n_batches)
-                losses = self.module(inputs, Boxed(prepared), progress)
+                losses = self.module(inputs, UncastTargets(prepared), progress)
             # Over all processes, so that their number does not change the step.
             total: Any = fabric.all_reduce(weight.sum(), reduce_op="sum")
             loss = (weight * losses).sum() / total.clamp(min=1e-12)
