@@ -152,8 +152,7 @@ class FlatEDLClassifier(EvidentialBaseline):
         return FlatEDLHead(
             taxonomy,
             n_features,
-            base_rate=rarity / rarity.sum(),
-            prior_weight=float(prior.weights(np.array([taxonomy.n_leaves]))[0]),
+            prior.weights(np.array([taxonomy.n_leaves])) * rarity / rarity.sum(),
             risk=self.risk,
             leaf_weight=self.leaf_weight,
             partial_labels=self.partial_labels,
@@ -330,8 +329,14 @@ class ReEDLClassifier(EvidentialBaseline):
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
     ) -> TreeHead:
-        options = evidence_options(self) | {"partial_labels": self.partial_labels}
-        return REDLHead(taxonomy, n_features, leaf_prior=self.leaf_prior, **options)
+        return REDLHead(
+            taxonomy,
+            n_features,
+            relaxation=1.0,
+            leaf_prior=self.leaf_prior,
+            partial_labels=self.partial_labels,
+            **evidence_options(self),
+        )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -393,7 +398,7 @@ class HENNClassifier(EvidentialBaseline):
         return HENNHead(
             taxonomy,
             n_features,
-            group_nodes=group_nodes_at(taxonomy, self.group_level),
+            group_nodes_at(taxonomy, self.group_level),
             **evidence_options(self),
         )
 

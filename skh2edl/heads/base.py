@@ -1,7 +1,8 @@
 """Base classes of the heads: from a feature to a loss and to leaf log-probabilities.
 
 Heads compute in float32 whatever the backbone's precision (in float64 if given that), because in
-half precision the variance of an opinion vanishes.
+half precision the variance of an opinion vanishes. The defaults of a method's parameters are those
+of its classifier: a head has none.
 """
 
 from __future__ import annotations
@@ -221,19 +222,19 @@ class EvidentialHead(TreeHead):
         Length of the feature.
     prior : ndarray of shape (n_outputs,)
         Prior concentration W a of each output.
-    evidence : {"softplus", "relu", "exp"}, default="softplus"
+    evidence : {"softplus", "relu", "exp"}
         How evidence grows with the logit.
-    evidence_scale : float, default=1.0
+    evidence_scale : float
         Factor s of the evidence.
-    learn_evidence_scale : bool, default=False
+    learn_evidence_scale : bool
         Whether that factor is trained.
-    initial_vacuity : float, default=0.5
+    initial_vacuity : float
         Vacuity of every opinion before training; it sets the initial bias.
-    kl_weight : float, default=1.0
+    kl_weight : float
         Full weight of the KL regulariser.
-    kl_per_child : bool, default=True
+    kl_per_child : bool
         Whether that weight is divided by the number of children of the node.
-    kl_ramp : float, default=0.5
+    kl_ramp : float
         Fraction of the training over which that weight rises from 0.
     """
 
@@ -243,13 +244,13 @@ class EvidentialHead(TreeHead):
         n_features: int,
         prior: npt.ArrayLike,
         *,
-        evidence: str = "softplus",
-        evidence_scale: float = 1.0,
-        learn_evidence_scale: bool = False,
-        initial_vacuity: float = 0.5,
-        kl_weight: float = 1.0,
-        kl_per_child: bool = True,
-        kl_ramp: float = 0.5,
+        evidence: str,
+        evidence_scale: float,
+        learn_evidence_scale: bool,
+        initial_vacuity: float,
+        kl_weight: float,
+        kl_per_child: bool,
+        kl_ramp: float,
     ) -> None:
         initial = torch.tensor(np.asarray(prior)) * (1 / initial_vacuity - 1)
         super().__init__(taxonomy, n_features, initial.numel())

@@ -34,11 +34,11 @@ class DAEDLHead(FlatTargets, TreeHead):
         The tree.
     n_features : int
         Length of the feature.
-    kl_weight : float, default=0.05
+    kl_weight : float
         Weight of the KL regulariser.
-    shrinkage : float, default=0.1
+    shrinkage : float
         Fraction of the covariance replaced by its mean variance times the identity.
-    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+    partial_labels : {"marginal", "soft", "drop"}
         What an ancestor label teaches. The density knows samples labelled with a leaf only.
     """
 
@@ -47,9 +47,9 @@ class DAEDLHead(FlatTargets, TreeHead):
         taxonomy: Taxonomy,
         n_features: int,
         *,
-        kl_weight: float = 0.05,
-        shrinkage: float = 0.1,
-        partial_labels: str = "marginal",
+        kl_weight: float,
+        shrinkage: float,
+        partial_labels: str,
     ) -> None:
         super().__init__(taxonomy, n_features, taxonomy.n_leaves)
         self.kl_weight = kl_weight

@@ -64,15 +64,15 @@ class H2EDLHead(EvidentialHead):
         Prior weight W of each node.
     supervised : ndarray of bool of shape (n_branching,)
         Nodes that some training label passes through; the others report no evidence.
-    risk : {"squared", "log", "digamma", "none"}, default="squared"
+    risk : {"squared", "log", "digamma", "none"}
         The EDL risk L_edl; the paper's is "squared".
-    leaf_weight : float, default=0.0
+    leaf_weight : float
         Weight β of the leaf term, -log P(label).
-    consistency_weight : float, default=0.0
+    consistency_weight : float
         Weight γ of the penalty for vacuity that rises down the path.
-    depth_weights : sequence of float, default=None
+    depth_weights : sequence of float or None
         Weights w_d of the decisions of each depth; None means 1.
-    familiarity : {"none", "density"}, default="none"
+    familiarity : {"none", "density"}
         Whether predictions multiply the evidence of a node by the familiarity of the feature.
     **options
         As in :class:`EvidentialHead`.
@@ -93,11 +93,11 @@ class H2EDLHead(EvidentialHead):
         prior_weight: np.ndarray,
         supervised: np.ndarray,
         *,
-        risk: str = "squared",
-        leaf_weight: float = 0.0,
-        consistency_weight: float = 0.0,
-        depth_weights: Sequence[float] | None = None,
-        familiarity: str = "none",
+        risk: str,
+        leaf_weight: float,
+        consistency_weight: float,
+        depth_weights: Sequence[float] | None,
+        familiarity: str,
         **options: Any,
     ) -> None:
         prior = np.asarray(prior_weight)[taxonomy.decision_nodes] * base_rate
