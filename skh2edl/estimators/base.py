@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -56,6 +55,7 @@ from ..utils.validation import check_groups
 from .decoding import refuse_encoded
 from .earlier import MOVED, regroup
 from .leaf_search import LeafSearch
+from .live_logging import make_reporter, telling_callbacks
 from .plain_values import encode
 from .predictions import TreePredictions
 from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
@@ -185,6 +185,15 @@ class TreeClassifier(
             teaches &= taxonomy.leaf_stop[targets] - taxonomy.leaf_start[targets] == 1
         return teaches
 
+    def _after_training(self, X: Any, labels: npt.NDArray[Any], sample_weight: Any) -> None:
+        """Estimate what a method adds to the trained network; most add nothing.
+
+        Parameters
+        ----------
+        X, labels, sample_weight
+            All samples of the fit, those held out too.
+        """
+
     # Fit -----------------------------------------------------------------------------------------
 
     @with_callbacks
@@ -221,14 +230,9 @@ class TreeClassifier(
         self
         """
         self._validate_params()
-        context = None
-        if hasattr(self, "_init_callback_context"):
-            context = self._init_callback_context(max_subtasks=None)
-            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         previous = getattr(self, "network_", None) if self.warm_start else None
-        self._fit(X, y, sample_weight, groups, (X_val, y_val), previous, context)
-        if context is not None:
-            context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        with telling_callbacks(self, X, y) as context:
+            self._fit(X, y, sample_weight, groups, (X_val, y_val), previous, context)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -300,6 +304,7 @@ class TreeClassifier(
         self.annealing_ = after
         self.network_ = network.eval()
         self._fitted_with = fixed_parameters(self)
+        self._after_training(X, labels, sample_weight)
 
     def _minimize(self, network: Network, data: TrainingSet, ramp: bool, context: Any) -> None:
         """Fit the head to fixed features with L-BFGS."""
@@ -314,7 +319,7 @@ class TreeClassifier(
             tol=self.tol,
             ramp=ramp,
             verbose=self.verbose,
-            on_iteration=self._reporter(context, "iteration"),
+            on_iteration=make_reporter(self, context, "iteration"),
         )
         self.n_iter_ = len(values)
         self.history_ = {"iteration": list(range(len(values))), "objective": values}
@@ -343,7 +348,7 @@ class TreeClassifier(
             plan,
             held_out=held_out,
             checkpoint=checkpoint,
-            on_epoch=self._reporter(context, "epoch"),
+            on_epoch=make_reporter(self, context, "epoch"),
         )
         self.n_iter_ = len(progress.history)
         self.history_ = {
@@ -510,31 +515,6 @@ class TreeClassifier(
             parameters |= {f"{name}__{key}": value for key, value in group.get_params().items()}
         return {k: v for k, v in parameters.items() if k not in PARAMETERS_THAT_MAY_DIFFER}
 
-    def _reporter(
-        self, context: Any, task: str
-    ) -> Callable[[Network, dict[str, float]], bool] | None:
-        """Return what tells scikit-learn's callbacks of an epoch or iteration, if there are any."""
-        if context is None or not getattr(self, "_skl_callbacks", None):
-            return None
-
-        def report(network: Network, record: dict[str, float]) -> bool:
-            step = context.subcontext(task_name=task)
-            step.call_on_fit_task_begin(estimator=self)
-            state = {
-                "network_": network,
-                "taxonomy_": self.taxonomy_,
-                "classes_": self.classes_,
-            }
-            return bool(
-                step.call_on_fit_task_end(
-                    estimator=self,
-                    metadata=dict(record),
-                    reconstruction_attributes=lambda: copy.deepcopy(state),
-                )
-            )
-
-        return report
-
     # Predict -------------------------------------------------------------------------------------
 
     def _device(self, dtype: torch.dtype = torch.float32) -> torch.device:
@@ -549,6 +529,15 @@ class TreeClassifier(
         samples, usable = self._read_X(X, network.backbone, reset=False, precision="32-true")
         values = samples.read(network, output, device)
         return values, usable & ~np.isnan(values).any(axis=1)
+
+    def _training_features(
+        self, X: Any, labels: npt.NDArray[Any], sample_weight: Any
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Return what the head reads of the samples that count, their nodes and their weights."""
+        features, readable = self._read(X, lambda head, features: features)
+        weight = check_weight(sample_weight, self.class_weight, labels)
+        used = readable & (weight > 0)
+        return features[used], self.taxonomy_.resolve(labels)[used], weight[used]
 
     def _unknown_leaf_probability(self) -> npt.NDArray[np.float64]:
         """Return what is said of an image that could not be read: nothing, in tree order."""
