@@ -26,6 +26,8 @@ from .tree_ops import Paths, TreeSegments, on_device, without_autocast
 # Number of leaves from which a training step evaluates only the weights on the batch's paths and a
 # prediction searches: a dense layer over all decisions would take most of the time and memory.
 LARGE_TREE = 20_000
+# Largest prior concentration, and the inverse of the least: sums of them are finite in float32.
+_MAX_PRIOR = 1e30
 
 
 @dataclass(frozen=True)
@@ -252,7 +254,15 @@ class EvidentialHead(TreeHead):
         kl_per_child: bool,
         kl_ramp: float,
     ) -> None:
-        initial = torch.tensor(np.asarray(prior)) * (1 / initial_vacuity - 1)
+        prior = np.asarray(prior)
+        wrong = prior[~((prior == 0) | (prior >= 1 / _MAX_PRIOR) & (prior <= _MAX_PRIOR))]
+        if wrong.size:
+            raise ValueError(
+                f"The prior gives a child the concentration {wrong[0]:.3g}, and a head, which "
+                f"computes in single precision, takes {1 / _MAX_PRIOR:g} to {_MAX_PRIOR:g}. Choose "
+                "a weight, a smoothing or a leaf_prior nearer to 1."
+            )
+        initial = torch.tensor(prior) * (1 / initial_vacuity - 1)
         super().__init__(taxonomy, n_features, initial.numel())
         with torch.no_grad():
             self.linear.bias.copy_(LOGIT_OF_EVIDENCE[evidence](initial / evidence_scale))
