@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .. import estimators
 from ..datasets import (
     LabelledImages,
     load_cub,
@@ -21,20 +22,10 @@ from .records import Experiment
 
 Rows = dict[str, tuple[str, dict[str, Any]]]
 
-# Row -> class, and parameters that differ from its defaults. Every table has all of them, the
-# paper's baselines first, then others, then the paper's four variants of H2EDL and the default.
+# Row -> class, and parameters that differ from its defaults. Every table has all of them: the
+# baselines, then the paper's four variants of H2EDL and the default.
 METHODS: Rows = {
-    "Flat-CE": ("FlatCEClassifier", {}),
-    "Flat-EDL": ("FlatEDLClassifier", {}),
-    "Hier-CE": ("HierCEClassifier", {}),
-    "HENN": ("HENNClassifier", {}),
-    "I-EDL": ("IEDLClassifier", {}),
-    "R-EDL": ("REDLClassifier", {}),
-    "Re-EDL": ("ReEDLClassifier", {}),
-    "DAEDL": ("DAEDLClassifier", {}),
-    "F-EDL": ("FEDLClassifier", {}),
-    "HXE": ("HXEClassifier", {}),
-    "Soft labels": ("SoftLabelClassifier", {}),
+    **{name: (kind, {}) for name, kind in estimators.METHODS.items() if name != "H2EDL"},
     **{f"H2EDL, {name}": ("H2EDLClassifier", dict(own)) for name, own in VARIANTS.items()},
     "H2EDL": ("H2EDLClassifier", {}),
 }
