@@ -17,7 +17,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..estimators.splits import held_out_splits
 from ..estimators.targets import check_labels, check_something_to_learn, check_weight
-from ..estimators.wrapping import TreeWrapper, fit_arguments, fit_on, leaf_log_probability
+from ..estimators.wrapping import (
+    TreeWrapper,
+    fit_arguments,
+    fit_on,
+    has_opinions,
+    leaf_log_probability,
+    read_opinion,
+)
 from ..metrics.inputs import check_weight as check_score_weight
 from ..metrics.inputs import label_nodes, mean_or_nan
 from ..opinions.hyper_opinion import HyperOpinion
@@ -26,7 +33,6 @@ from ..taxonomy.tree import IntArray
 from ..utils.sklearn_tools import HasMethods, safe_indexing
 from ..utils.validation import check_groups
 from ._ladders import covers
-from ._opinions import opinion_method, opinion_of
 from ._subtrees import merge_small
 
 FloatArray = npt.NDArray[np.float64]
@@ -94,7 +100,7 @@ class DecisionWrapper(TreeWrapper):
         check_is_fitted(self, "classes_")
         return leaf_log_probability(self.estimator_, X, self.taxonomy_)
 
-    @available_if(lambda self: opinion_method(self.estimator) is not None)
+    @available_if(lambda self: has_opinions(self.estimator))
     def predict_hyper_opinion(self, X: Any) -> HyperOpinion:
         """Return the hyper-opinions of the estimator.
 
@@ -108,7 +114,7 @@ class DecisionWrapper(TreeWrapper):
         opinion : HyperOpinion
         """
         check_is_fitted(self, "classes_")
-        return opinion_of(self.estimator_, X, self.taxonomy_)
+        return read_opinion(self.estimator_, X, self.taxonomy_)
 
 
 def _is_count(_: Any, value: Any) -> bool:

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..decisions._opinions import check_opinion
 from ..images import image_source
-from ..opinions.hyper_opinion import HyperOpinion
+from ..opinions.hyper_opinion import HyperOpinion, check_opinion
 from ..utils.optional import import_optional
 from ._folding import Row, fold
 from ._predictions import opinions
