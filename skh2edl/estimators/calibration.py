@@ -38,7 +38,7 @@ IntArray = npt.NDArray[np.int64]
 
 # Bounds of the logarithm of the factor, those of scikit-learn's temperature scaling.
 _MOST_LOG_FACTOR = 10.0
-_N_GRID = 21
+_N_GRID = 21  # one of them is 0, no change
 
 
 def _is_factor(value: Any) -> bool:

@@ -26,7 +26,7 @@ from ..training.resuming import fixed_parameters
 from .earlier import MOVED, regroup
 from .plain_values import decode, encode, is_plain, plain
 
-_READ_OUT = "head.linear.weight"
+_HEAD_WEIGHT = "head.linear.weight"  # its shape says how many outputs and features there are
 _MAX_MESSAGE = 1000  # what a file holds may stand in an error, but not all of it
 _MAX_SIDE = 4096  # of an image before it is cropped: beyond the training size of any model
 
@@ -182,9 +182,9 @@ def _rebuild(
     header: dict[str, Any], kinds: Kinds, place: str, module: torch.nn.Module | None
 ) -> tuple[Any, Network]:
     """Make the unfitted estimator and a network, no larger than the tensors in the file."""
-    dtype, shape = kinds.get(_READ_OUT, (None, ()))
+    dtype, shape = kinds.get(_HEAD_WEIGHT, (None, ()))
     if dtype not in (torch.float32, torch.float64) or len(shape) != 2 or 0 in shape:
-        raise ValueError(f"{place} holds no matrix {_READ_OUT}, so no classifier can be built.")
+        raise ValueError(f"{place} holds no matrix {_HEAD_WEIGHT}, so no classifier can be built.")
     n_outputs, n_features = shape
     try:
         if header.get("format_version") == 1:

@@ -42,7 +42,7 @@ IntArray = npt.NDArray[np.int64]
 _MOST_LOG_ODDS = 20.0
 # How far the softmax of scores may be from predict_proba for the scores to count as logits.
 _SAME = 1e-3
-_N_PROBED = 100
+_N_PROBED = 100  # samples that this is looked up for
 # Longest of Newton's steps after the solver has converged.
 _POLISH = 1e-3
 # Least standard deviation of the strength, relative to its mean, from which c2 can be learnt.
