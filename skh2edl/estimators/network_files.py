@@ -47,14 +47,26 @@ _LEFT_OUT = {"taxonomy", "hardware", "verbose"}
 _DROPPED = {"n_workers", "verbose"}
 # A file may not choose which other files are read or written.
 _FORBIDDEN = {*_LEFT_OUT, "checkpoint_dir", "memory"}
-_FITTED_VALUES = (
-    "annealing_",
-    "n_iter_",
-    "n_features_in_",
-    "best_epoch_",
-    "best_score_",
-    "history_",
-)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (float, int)
+
+
+def _is_history(value: Any) -> bool:
+    columns = list(value.values()) if isinstance(value, dict) else [None]
+    return all(isinstance(column, list) and all(map(_is_number, column)) for column in columns)
+
+
+# What a fit sets beside the network -> whether a value that a file gives for it can be one.
+_FITTED_VALUES: dict[str, Callable[[Any], bool]] = {
+    "annealing_": lambda value: _is_number(value) and 0 <= value <= 1,
+    "n_iter_": lambda value: type(value) is int,
+    "n_features_in_": lambda value: type(value) is int,
+    "best_epoch_": lambda value: type(value) is int,
+    "best_score_": _is_number,
+    "history_": _is_history,
+}
 
 
 class Tensors:
@@ -287,25 +299,15 @@ def make_taxonomy(text: Any, most_leaves: int, because: str) -> Taxonomy:
 
 def _set_fitted(estimator: Any, header: dict[str, Any], n_features: int) -> None:
     fitted, names = header["fitted"], header["feature_names"]
-    is_number = (float, int).__contains__
-    is_right = {
-        "annealing_": lambda value: is_number(type(value)) and 0 <= value <= 1,
-        "n_iter_": lambda value: type(value) is int,
-        "n_features_in_": lambda value: type(value) is int and value == n_features,
-        "best_epoch_": lambda value: type(value) is int,
-        "best_score_": lambda value: is_number(type(value)),
-        "history_": lambda value: (
-            isinstance(value, dict)
-            and all(isinstance(column, list) for column in value.values())
-            and all(is_number(type(item)) for column in value.values() for item in column)
-        ),
-    }
-    if not isinstance(fitted, dict) or not fitted.keys() <= is_right.keys():
-        raise ValueError(f"its fitted values are {shown(fitted)}, not some of {list(is_right)}.")
+    if not isinstance(fitted, dict) or not fitted.keys() <= _FITTED_VALUES.keys():
+        raise ValueError(
+            f"its fitted values are {shown(fitted)}, not some of {list(_FITTED_VALUES)}."
+        )
     if estimator.backbone is None and "n_features_in_" not in fitted:
         raise ValueError("it does not say n_features_in_.")
     for name, value in fitted.items():
-        if not is_right[name](value):
+        is_other = name == "n_features_in_" and value != n_features
+        if is_other or not _FITTED_VALUES[name](value):
             raise ValueError(f"its {name} is {shown(value)}.")
         setattr(estimator, name, value)
     if names is not None:
