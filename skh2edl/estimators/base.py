@@ -178,12 +178,14 @@ class TreeClassifier(
         """
         raise NotImplementedError
 
-    def _teaches(self, taxonomy: Taxonomy, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def _learns_from(
+        self, taxonomy: Taxonomy, targets: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
         """Tell which labels the method learns from: those that some decision leads to."""
-        teaches = taxonomy.last_decision[targets] >= 0
+        learns = taxonomy.last_decision[targets] >= 0
         if getattr(self, "partial_labels", None) == "drop":
-            teaches &= taxonomy.leaf_stop[targets] - taxonomy.leaf_start[targets] == 1
-        return teaches
+            learns &= taxonomy.leaf_stop[targets] - taxonomy.leaf_start[targets] == 1
+        return learns
 
     def _after_training(self, X: Any, labels: npt.NDArray[Any], sample_weight: Any) -> None:
         """Estimate what a method adds to the trained network; most add nothing.
@@ -272,6 +274,7 @@ class TreeClassifier(
         context: Any,
         one_epoch: bool = False,
     ) -> None:
+        """Do the steps of `fit` and `partial_fit`: read, hold out, make the network, train it."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         known = getattr(self, "taxonomy_", None) if previous is not None or one_epoch else None
         if self.backbone is not None:
@@ -289,7 +292,6 @@ class TreeClassifier(
             data, held_out = self._hold_out(
                 data, labels, groups, validation, backbone, taxonomy, seed
             )
-
         self.taxonomy_ = taxonomy
         self.classes_ = taxonomy.sorted_leaf_labels
         network = self._make_network(backbone, data, previous)
@@ -397,7 +399,7 @@ class TreeClassifier(
         targets = taxonomy.resolve(labels)
         weight = check_weight(sample_weight, self.class_weight, labels)
         # A label that teaches nothing, such as the root's, must not dilute the others.
-        weight = np.where(usable & self._teaches(taxonomy, targets), weight, 0.0)
+        weight = np.where(usable & self._learns_from(taxonomy, targets), weight, 0.0)
         check_something_to_learn(weight)
         return TrainingSet(samples, targets, weight)
 

@@ -401,7 +401,7 @@ def fit_head_scale(parts: Sequence[tuple[TreeHead, FloatArray, IntArray]]) -> fl
 
 
 def _decisions_made(opinion: HyperOpinion, nodes: IntArray, weight: FloatArray) -> Any:
-    """Return numbers of every decision on the way to each label: its evidence, its node's, ..."""
+    """Return numbers of every decision on the path to each label: its evidence, its node's, ..."""
     tree = opinion.taxonomy
     evidence = opinion.evidence.astype(np.float64)
     totals = np.add.reduceat(evidence, tree.decision_offsets[:-1], axis=1)
