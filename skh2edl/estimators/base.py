@@ -22,7 +22,7 @@ from ..training.backbones import Backbone, create_backbone
 from ..training.checkpoints import PARAMETERS_THAT_MAY_DIFFER, CheckpointFile
 from ..training.devices import find_device, on_device
 from ..training.feature_cache import frozen_features
-from ..training.loop import HeldOut, Plan, identity_of_run, train
+from ..training.loop import Plan, ValidationSet, identity_of_run, train
 from ..training.network import Network
 from ..training.recipe import (
     RECIPES,
@@ -330,7 +330,7 @@ class TreeClassifier(
         self,
         network: Network,
         data: TrainingSet,
-        held_out: HeldOut | None,
+        held_out: ValidationSet | None,
         plan: Plan,
         context: Any,
     ) -> None:
@@ -480,7 +480,7 @@ class TreeClassifier(
         backbone: Backbone | None,
         taxonomy: Taxonomy,
         seed: int,
-    ) -> tuple[TrainingSet, HeldOut | None]:
+    ) -> tuple[TrainingSet, ValidationSet | None]:
         """Return what to train on, and the samples and labels that select the epoch."""
         X_val, y_val = validation
         if (X_val is None) != (y_val is None):
@@ -488,12 +488,12 @@ class TreeClassifier(
         if X_val is not None:
             read, _ = self._read_X(X_val, backbone, reset=False)
             y_val = check_labels(y_val, len(read))
-            return data, HeldOut(read, y_val, self._recipe().selection, taxonomy)
+            return data, ValidationSet(read, y_val, self._recipe().selection, taxonomy)
         if self.validation_fraction is None:
             return data, None
         train, held = split_validation(data.targets, groups, self.validation_fraction, seed)
         selection = self._recipe().selection
-        held_out = HeldOut(data.samples.subset(held), labels[held], selection, taxonomy)
+        held_out = ValidationSet(data.samples.subset(held), labels[held], selection, taxonomy)
         return data.subset(train), held_out
 
     def _plan(self, seed: int, one_epoch: bool, before: float, after: float) -> Plan:

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from ..taxonomy.taxonomy import Taxonomy
 from . import losses
 from .evidence import EVIDENCE_FUNCTIONS, LOGIT_OF_EVIDENCE
-from .large.blocks import Block, read_block
-from .large.paths import read_paths
+from .large.blocks import Block, logits_of_block
+from .large.paths import logits_on_paths
 from .tree_ops import Paths, TreeSegments, on_device, without_autocast
 
 # Number of leaves from which a training step evaluates only the weights on the batch's paths and a
@@ -134,7 +134,7 @@ class TreeHead(nn.Module):
         weight, bias = self.linear.weight, self.linear.bias
         with without_autocast(features):
             own = features.to(weight.dtype)
-            return read_paths(own, weight, bias, paths, self.sparse_gradient)
+            return logits_on_paths(own, weight, bias, paths, self.sparse_gradient)
 
     def block_logits(self, features: Tensor, block: Block, wanted: Tensor | None = None) -> Tensor:
         """Return the logits of some decisions for all samples: (n_block, n).
@@ -151,7 +151,7 @@ class TreeHead(nn.Module):
         """
         weight, bias = self.linear.weight, self.linear.bias
         with without_autocast(features):
-            return read_block(features.to(weight.dtype), weight, bias, block, wanted)
+            return logits_of_block(features.to(weight.dtype), weight, bias, block, wanted)
 
     def prepare(self, targets: npt.ArrayLike) -> Targets:
         """Turn target nodes into what :meth:`loss` takes, on the CPU.
