@@ -31,6 +31,7 @@ from .wrapping import (
     leaf_log_probability,
     read_held_out,
     read_opinion,
+    split_unless_frozen,
 )
 
 FloatArray = npt.NDArray[np.float64]
@@ -193,7 +194,8 @@ class CalibratedTreeClassifier(TreeWrapper):
         weight = check_weight(sample_weight, None, labels)
         weight = np.where(self.taxonomy_.last_decision[nodes] < 0, 0.0, weight)
         check_something_to_learn(weight)
-        parts = read_held_out(self, self._read, X, y, nodes, arguments, groups)
+        splits = split_unless_frozen(self, X, nodes, groups)
+        parts = read_held_out(self, self._read, X, y, splits, arguments)
         if self.method_ == "evidence":
             self.evidence_scale_ = fit_evidence_scale(
                 [(opinion, nodes[rows], weight[rows]) for rows, opinion in parts], self.per_depth

@@ -33,6 +33,7 @@ from .wrapping import (
     leaf_log_probability,
     look_inside,
     read_held_out,
+    split_unless_frozen,
     transformed,
 )
 
@@ -197,7 +198,8 @@ class OpinionClassifier(TreeWrapper):
         weight = check_weight(sample_weight, None, labels)
         weight = np.where(tree.last_decision[nodes] < 0, 0.0, weight)
         check_something_to_learn(weight)
-        parts = read_held_out(self, self._read, X, y, nodes, arguments, groups)
+        splits = split_unless_frozen(self, X, nodes, groups)
+        parts = read_held_out(self, self._read, X, y, splits, arguments)
         rows = np.concatenate([rows for rows, _ in parts])
         logits = np.concatenate([logits for _, logits in parts])
         self.temperature_ = fit_temperature(logits, nodes[rows], weight[rows], tree)
