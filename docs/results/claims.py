@@ -159,7 +159,7 @@ def write_claims(records, path):
     # Trained networks first: the paper's case.
     settings = sorted({key[:3] for _, key, _, _ in rows}, key=lambda key: (key[2] == "frozen", key))
     found = {(claim, key[:3]): (verdict, text) for claim, key, verdict, text in rows}
-    words = {None: "–", True: "seen", False: "**not seen**"}
+    words = {None: "–", True: "seen", False: "**not\N{NO-BREAK SPACE}seen**"}
     head = ["", *(setting(key).replace(", ", "<br>") for key in settings)]
     lines = ["<!-- Made from records; do not edit. -->", ""]
     lines += [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]

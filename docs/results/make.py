@@ -91,7 +91,8 @@ def write_pages(made, folder, expected=()):
         missing = f"No record of: {'; '.join(table.missing)}." if table.missing else ""
         below = [text for text in (f"{table.note}.", missing) if text and text not in said]
         said.update(below)
-        shown = [f"*{table.caption}.*", table.to_markdown(), *below]
+        unbroken = table.to_markdown().replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+        shown = [f"*{table.caption}.*", unbroken, *below]
         if table.name != "main":
             summary = f"<details><summary>{TITLES[table.name]}</summary>"
             shown = [summary, *shown, "</details>"]

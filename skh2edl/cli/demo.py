@@ -102,9 +102,9 @@ def run(console: Console, folder: Path, n_pictures: int, epochs: int) -> None:
     levels = list(tree.level_names or ())
     n_orders, n_genera, n_species = (len(tree.level(level)) for level in levels)
     console.print(
-        f"Invented ones: {n_orders} orders, {n_genera} genera, {n_species} species. The body shows "
-        "the order, the kind of marks the genus, their number or colour the species: in a blur "
-        "the species vanishes first."
+        f"Invented ones, and so is their taxonomy: {n_orders} “orders” such as bee and moth, "
+        f"{n_genera} “genera”, {n_species} “species”. The body shows the order, the kind of marks "
+        "the genus, their number or colour the species: in a blur the species vanishes first."
     )
     seen, held, test = (insects.subset(part) for part in ("train", "val", "test"))
 

@@ -320,7 +320,7 @@ function showPrediction(photo) {
   const { prediction } = photo;
   const node = hedgedOf(prediction);
   by("headline").textContent = predictionName(node);
-  by("numbers").replaceChildren(...(node.level === "nothing" ? [sayLikeliest(prediction.path[1])] : [make("strong", {}, node.title), `: ${threeNumbers(node)}`]));
+  by("numbers").replaceChildren(...(node.level === "nothing" ? [sayLeaning(prediction.path[1])] : [make("strong", {}, node.title), `: ${threeNumbers(node)}`]));
   by("accuracy").textContent = sayAccuracy(node, prediction.n_images > 1);
   showLevels(prediction.path, node);
   tree.mark(node.node);
@@ -334,9 +334,9 @@ function showPrediction(photo) {
   by("withheld").textContent = notes.join(" ");
 }
 
-// Where nothing is sure enough, what comes first all the same.
-function sayLikeliest(node) {
-  return node === undefined ? "There is only one class." : `No class is sure enough for this setting. The likeliest ${node.title} is ${node.name}, probability ${twoDecimals(node.probability)}.`;
+// Where nothing is sure enough, what it leans to.
+function sayLeaning(node) {
+  return node === undefined ? "There is only one class." : `No class is sure enough for this setting. It leans to the ${node.title} ${node.name}, probability ${twoDecimals(node.probability)}.`;
 }
 
 function showLevels(path, predicted) {
