@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
@@ -30,6 +30,8 @@ from .story import (
 from .strip import Frame, terminal_strip, write_strip
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     import numpy as np
     import numpy.typing as npt
 
@@ -155,12 +157,20 @@ def _say(console: Console, text: str) -> None:
 def _train_both(insects: LabelledImages, epochs: int, verbose: int) -> tuple[Any, Any]:
     """Train H2EDL here and Flat-CE beside it, in a process of its own."""
     spawned = get_context("spawn")  # a fork of a process with threads may hang
-    # An interrupt ends that process without a traceback.
-    with ProcessPoolExecutor(1, spawned, signal, (SIGINT, SIG_DFL)) as beside:
-        flat = beside.submit(
-            _fit, _untrained("FlatCEClassifier", insects, epochs), insects.images, insects.labels
-        )
-        return train("H2EDLClassifier", insects, epochs, verbose), flat.result()
+    inlet, outlet = spawned.Pipe(duplex=False)
+    flat = _untrained("FlatCEClassifier", insects, epochs)
+    arguments = (outlet, flat, insects.images, insects.labels)
+    beside = spawned.Process(target=_fit_and_send, args=arguments, daemon=True)
+    beside.start()
+    outlet.close()  # so that the end of that process is the end of the pipe
+    model = train("H2EDLClassifier", insects, epochs, verbose)
+    try:
+        return model, pickle.loads(inlet.recv_bytes())
+    except EOFError:
+        raise RuntimeError(
+            "The process that trains Flat-CE ended early, perhaps for lack of memory. Try fewer "
+            "--pictures."
+        ) from None
 
 
 def train(method: str, insects: LabelledImages, epochs: int, verbose: int = 0) -> Any:
@@ -201,6 +211,12 @@ def _untrained(method: str, insects: LabelledImages, epochs: int) -> Any:
 @_one_thread()
 def _fit(classifier: Any, images: npt.NDArray[np.uint8], labels: Any) -> Any:
     return classifier.fit(images, labels)
+
+
+def _fit_and_send(outlet: Connection, classifier: Any, images: Any, labels: Any) -> None:
+    signal(SIGINT, SIG_DFL)  # an interrupt ends this process without a traceback
+    # As bytes: torch would share the weights by way of this process, which ends.
+    outlet.send_bytes(pickle.dumps(_fit(classifier, images, labels)))
 
 
 def save(

@@ -133,6 +133,17 @@ def test_flat_ce_trained_beside_h2edl_is_the_one_trained_alone():
     )
 
 
+def test_the_demo_says_so_when_the_other_process_ends_early(monkeypatch):
+    # An untrained classifier that cannot be fitted ends the process without a model.
+    whole = demo._untrained
+    monkeypatch.setattr(
+        demo, "_untrained", lambda method, *rest: whole(method, *rest) if "H2" in method else None
+    )
+    insects = story.draw_insects(100, 0.0, seed=0)
+    with pytest.raises(RuntimeError, match="Flat-CE ended early"):
+        demo._train_both(insects, 1, 0)
+
+
 def test_the_demo_computes_with_one_thread_and_gives_the_others_back(monkeypatch):
     import torch
 
