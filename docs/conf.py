@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from pathlib import Path
 
 import matplotlib
 from docutils import nodes
@@ -44,6 +45,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"/(?!dask_)\w+\.py$",  # those of dask are commands for a cluster
     "within_subsection_order": "ExampleTitleSortKey",
     "abort_on_example_error": True,
+    "default_thumb_file": str(Path(__file__).parent / "pictures" / "concept_hidden.png"),
     "download_all_examples": False,
     "show_memory": False,
     "min_reported_time": 5,

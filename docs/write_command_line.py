@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from collections import Counter
 from pathlib import Path
 
 import typer
@@ -25,17 +24,15 @@ The folders of `photos/` are the taxonomy, however deep; a table with a column f
 as well. The model file remembers which images it has seen and the thresholds of its hedge, so
 `evaluate` can be given the same folder, and `predict` any target accuracy.
 
-Every command has `--help`. Exit codes are 0 for success, 1 when something is wrong with the data or
-the model, 2 for wrong usage, and 130 after an interruption. Files appear whole or not at all.
-`skh2edl --install-completion` teaches the shell to complete commands.
+![A verdict, what to do next, how often each level is right](pictures/report.png)
 
-This page is made from the commands by `docs/write_command_line.py`.
+*The report of `skh2edl demo`. Below follow the tree with every class, the mistakes as pictures, and
+how far to believe the probabilities.*
 
-## What several commands take
+`--help` explains the flags of a command. Exit codes are 0 for success, 1 when something is wrong
+with the data or the model, 2 for wrong usage, and 130 after an interruption. Files appear whole or
+not at all. `skh2edl --install-completion` teaches the shell to complete commands.
 """
-
-# Of these --help alone says what each flag means: they are for those who compare methods.
-BRIEF = {"skh2edl benchmark"}
 
 
 def commands(group=None, prefix="skh2edl"):
@@ -49,41 +46,24 @@ def commands(group=None, prefix="skh2edl"):
             yield full, command
 
 
-def section(name, command, shared):
-    """Return the section on one command; what several commands take is only named."""
+def section(name, command):
+    """Return the section on one command: what its help says, and the names of its flags."""
     text = inspect.cleandoc(command.help)
     said, _, examples = text.partition("For example:\n")
     lines = [line.strip() for line in examples.splitlines() if line.strip()]
-    parts = [f"## {name}", quoted(said.strip()), "```bash\n" + "\n".join(lines) + "\n```"]
-    described = {item(p): p for p in parameters(command)}
-    if name in BRIEF:
-        shared = described
-    own = [text for text in described if text not in shared]
-    also = [f"`{named(p)}`" for text, p in described.items() if text in shared]
-    if also:
-        own.append(f"- {'Also' if own else 'Flags that `--help` explains'}: {', '.join(also)}.")
-    return "\n\n".join([*parts, "\n".join(own)])
+    flags = ", ".join(f"`{named(p)}`" for p in command.params if is_flag(p))
+    code = "```bash\n" + "\n".join(lines) + "\n```"
+    return "\n\n".join([f"## {name}", quoted(said.strip()), code, f"Flags: {flags}."])
 
 
-def parameters(command):
-    """Return the arguments of a command, then its options."""
-    wanted = [p for p in command.params if p.name != "help"]
-    return sorted(wanted, key=lambda p: p.param_type_name != "argument")
+def is_flag(parameter):
+    """Return whether it is an option of this command."""
+    return parameter.param_type_name == "option" and parameter.name != "help"
 
 
-def named(parameter):
-    """Return the name of an argument, or the flags of an option."""
-    if parameter.param_type_name == "argument":
-        return parameter.name.upper()
-    return ", ".join(flags(parameter))
-
-
-def item(parameter):
-    """Return the line on an argument or option."""
-    is_option = parameter.param_type_name == "option"
-    return (
-        f"- `{named(parameter)}`: {quoted(parameter.help)}{default(parameter) if is_option else ''}"
-    )
+def named(option):
+    """Return the first long flag."""
+    return next(flag for flag in option.opts if flag.startswith("--"))
 
 
 def quoted(text):
@@ -91,27 +71,9 @@ def quoted(text):
     return re.sub(r"(?<![\w`-])(--[a-z][\w-]*)", r"`\1`", text)
 
 
-def flags(option):
-    """Return the short flag before the long one."""
-    return sorted(option.opts, key=len)
-
-
-def default(option):
-    """Return what is meant when the option is left out."""
-    if isinstance(option.show_default, str):
-        return f" Default: {option.show_default}."
-    if option.is_flag or option.default is None or not option.show_default:
-        return ""
-    return f" Default: `{option.default}`."
-
-
 def page():
     """Return the whole page."""
-    found = list(commands())
-    counts = Counter(item(p) for _, command in found for p in parameters(command))
-    shared = [text for text, n in counts.items() if n > 1]
-    sections = (section(*each, shared) for each in found)
-    return "\n\n".join([HEAD.strip(), "\n".join(shared), *sections]) + "\n"
+    return "\n\n".join([HEAD.strip(), *(section(*each) for each in commands())]) + "\n"
 
 
 if __name__ == "__main__":

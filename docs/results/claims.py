@@ -1,4 +1,4 @@
-"""Hold the paper's claims beside the records: called by ``make.py``, which writes the table.
+"""Hold the paper's claims beside the records: called by ``make.py``, which writes the tables.
 
 Each claim is a rule on figures of H2EDL and Flat-CE with the same data, network and epochs, as
 means over the seeds that both have. "seen" and "not seen" follow from the rule alone.
@@ -8,6 +8,17 @@ import numpy as np
 
 OURS, FLAT = "H2EDL", "Flat-CE"
 MAIN = 20  # epochs of the usual budget
+# How a reader calls data and networks.
+SHORT = {
+    "cub_birds": "birds",
+    "glyphs": "characters",
+    "grocery_store": "groceries",
+    "tf_efficientnet_lite0": "lite0",
+    "resnet50": "ResNet-50",
+    "test_resnet": "small network",
+    "frozen": "frozen",
+    "from scratch": "from scratch",
+}
 
 
 def grouped(records):
@@ -47,11 +58,9 @@ def at(level, score):
     return figure
 
 
-def line(claim, key, verdict, text):
-    """Return a row of the table."""
-    data, network, kind, _ = key
-    word = "not measured" if verdict is None else ("seen" if verdict else "**not seen**")
-    return f"| {claim} | {data}, {network}, {kind} | {word} | {text} |"
+def setting(key):
+    """Return what a reader calls a data set, a network and a recipe."""
+    return ", ".join([*(SHORT.get(part, part) for part in key[:2]), SHORT.get(key[2], "trained")])
 
 
 def rows_of(key, by_epochs):
@@ -66,16 +75,15 @@ def rows_of(key, by_epochs):
     flat, ours = pair[FLAT], pair[OURS]
     ratio = ours["ece"] / flat["ece"]
     text = f"{100 * ours['ece']:.1f} against {100 * flat['ece']:.1f} %, {ratio:.2f}×"
-    rows.append(line("Leaf ECE is about half of Flat-CE's (at most 0.6×)", key, ratio <= 0.6, text))
+    rows.append(("Leaf ECE is about half of Flat-CE's (at most 0.6×)", key, ratio <= 0.6, text))
     names = levels(next(iter(of[OURS].values())))
     gaps = [
         100 * (mean(of, FLAT, at(n, "ece"), OURS) - mean(of, OURS, at(n, "ece"), FLAT))
         for n in names
     ]
     text = ", ".join(f"{name} {gap:+.1f}" for name, gap in zip(names, gaps, strict=True))
-    rows.append(
-        line("That gain widens with depth", key, bool((np.diff(gaps) > 0).all()), f"{text} points")
-    )
+    widens = bool((np.diff(gaps) > 0).all())
+    rows.append(("That gain widens with depth", key, widens, f"{text} points"))
     if main is not None and 2 * main in usual:
         twice = by_epochs[2 * main]
         change = {
@@ -90,22 +98,22 @@ def rows_of(key, by_epochs):
             f"NLL {change['nll'][0]:+.3f} to {change['nll'][1]:+.3f}"
         )
         wider = all(after > before for before, after in change.values())
-        rows.append(line("It widens with twice the epochs, in ECE and NLL", key, wider, text))
+        rows.append(("It widens with twice the epochs, in ECE and NLL", key, wider, text))
     elif main is not None:
-        rows.append(line("It widens with twice the epochs, in ECE and NLL", key, None, ""))
+        rows.append(("It widens with twice the epochs, in ECE and NLL", key, None, ""))
     kept = names[0]
     text = (
         f"first-error depth {flat['first']:.3f} to {ours['first']:.3f}; keeps the right {kept} in "
         f"{100 * flat['kept']:.1f} to {100 * ours['kept']:.1f} % of errors"
     )
     milder = ours["first"] > flat["first"] and ours["kept"] > flat["kept"]
-    rows.append(line("Errors stay in the right subtree more often", key, milder, text))
+    rows.append(("Errors stay in the right subtree more often", key, milder, text))
     text = f"{100 * ours['acc']:.1f} against {100 * flat['acc']:.1f} %"
     tied = abs(ours["acc"] - flat["acc"]) <= 0.015
-    rows.append(line("Leaf balanced accuracy is tied (1.5 points)", key, tied, text))
+    rows.append(("Leaf balanced accuracy is tied (1.5 points)", key, tied, text))
     text = f"area under risk–coverage {ours['aurc']:.3f} against {flat['aurc']:.3f}"
     claim, no_gain = "No gain in selective prediction (0.005)", ours["aurc"] > flat["aurc"] - 0.005
-    rows.append(line(claim, key, no_gain, text))
+    rows.append((claim, key, no_gain, text))
     return rows
 
 
@@ -134,20 +142,36 @@ def coarse_rows(key, by_epochs, groups):
                 ours = change if method == OURS else ours
         if np.isfinite(ours):
             claim = f"{key[3]:.0%} of the labels cut to the top cost at most a point there"
-            rows.append(line(claim, key, ours >= -1, ", ".join(texts) + " points of bAcc"))
+            rows.append((claim, key, ours >= -1, ", ".join(texts) + " points of bAcc"))
     return rows
 
 
 def write_claims(records, path):
-    """Write the table of claims."""
-    groups = grouped(records)
+    """Write which claims are seen where, and below it the figures of each, folded."""
     rows = []
-    for key, by_epochs in sorted(groups.items()):
+    groups = grouped(records)
+    for key, by_epochs in groups.items():
         if key[3]:
             rows += coarse_rows(key, by_epochs, groups)
         else:
             rows += rows_of(key, by_epochs)
-    head = ["<!-- Made from records; do not edit. -->", ""]
-    head += ["| claim | data, network, recipe | | figure |", "|---|---|---|---|"]
-    path.write_text("\n".join([*head, *sorted(rows)]) + "\n", encoding="utf-8", newline="\n")
+    claims = dict.fromkeys(claim for claim, *_ in rows)
+    # Trained networks first: the paper's case.
+    settings = sorted({key[:3] for _, key, _, _ in rows}, key=lambda key: (key[2] == "frozen", key))
+    found = {(claim, key[:3]): (verdict, text) for claim, key, verdict, text in rows}
+    words = {None: "–", True: "seen", False: "**not\N{NO-BREAK SPACE}seen**"}
+    head = ["", *(setting(key).replace(", ", "<br>") for key in settings)]
+    lines = ["<!-- Made from records; do not edit. -->", ""]
+    lines += [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for claim in claims:
+        cells = [words[found.get((claim, key), (None, ""))[0]] for key in settings]
+        lines.append(f"| {' | '.join([claim, *cells])} |")
+    for claim in claims:
+        lines += ["", f"<details><summary>{claim}</summary>", "", "| | | figure |", "|---|---|---|"]
+        for key in settings:
+            verdict, text = found.get((claim, key), (None, ""))
+            if verdict is not None:
+                lines.append(f"| {setting(key)} | {words[verdict]} | {text} |")
+        lines += ["", "</details>"]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
     return path

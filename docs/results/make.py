@@ -38,8 +38,11 @@ TITLES = {
 }
 
 
-# Pages that are included before their first record.
-EXPECTED = ("grocery_store-resnet50", "cub_birds-resnet50")
+# What a page includes before its first record.
+EXPECTED = {
+    "trained": ("grocery_store-resnet50", "cub_birds-resnet50"),
+    "frozen": ("cub_birds-resnet50-frozen",),
+}
 
 
 def write_corruption(records, path):
@@ -63,7 +66,7 @@ def write_corruption(records, path):
 
 
 def make(records=RECORDS, tables=TABLES):
-    """Write every table, and for each network a page that holds all of its tables."""
+    """Write every table, and for each network a file with all of them, for the page."""
     tables.mkdir(parents=True, exist_ok=True)
     written = []
     written.append(write_table(records / "depth_profile", tables / "depth_profile.md"))
@@ -71,21 +74,29 @@ def make(records=RECORDS, tables=TABLES):
     written.append(write_novelty(records / "novelty", tables / "novelty.md"))
     both = [*read_records(records / "trained"), *read_records(records / "frozen")]
     written.append(write_claims(both, tables / "claims.md"))
-    for folder, expected in ((records / "trained", EXPECTED), (records / "frozen", ())):
-        written += write_tables(folder, tables)
-        written += write_pages(make_tables(read_records(folder)), tables, expected)
+    for kind, expected in EXPECTED.items():
+        written += write_tables(records / kind, tables)
+        written += write_pages(make_tables(read_records(records / kind)), tables, expected)
     return written
 
 
 def write_pages(made, folder, expected=()):
-    """Write a page for each network; what its tables have in common is said once."""
+    """Write a file for each network: the table of the leaves, and the others folded below it.
+
+    What the tables have in common is said once.
+    """
     pages = {}
     for name, table in made.items():
         texts, said = pages.setdefault(name.removesuffix(f"-{table.name}"), ([], set()))
         missing = f"No record of: {'; '.join(table.missing)}." if table.missing else ""
         below = [text for text in (f"{table.note}.", missing) if text and text not in said]
         said.update(below)
-        texts += [f"### {TITLES[table.name]}", f"*{table.caption}.*", table.to_markdown(), *below]
+        unbroken = table.to_markdown().replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+        shown = [f"*{table.caption}.*", unbroken, *below]
+        if table.name != "main":
+            summary = f"<details><summary>{TITLES[table.name]}</summary>"
+            shown = [summary, *shown, "</details>"]
+        texts += shown
     for name in expected:
         pages.setdefault(name, (["Not measured: there is no record yet."], set()))
     written = []

@@ -352,11 +352,11 @@ def hedge_text(tree: Taxonomy, figures: HedgeFigures) -> str:
 def hedge_table(thresholds: Mapping[float, float], said: Mapping[float, str]) -> Table:
     """Lay out what a hedge does at each target accuracy that it can guarantee."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("asked for", "from probability", "it names"):
+    for heading in ("to be right", "probability", "it names"):
         table.add_column(heading)
     for target, least in thresholds.items():
         if math.isfinite(least):
-            table.add_row(f"{target:.0%}", f"{least:.2f}", Text(said[target]))
+            table.add_row(f"{target:.0%}", f"{least:.2f} or more", Text(said[target]))
     return table
 
 

@@ -68,7 +68,7 @@ def fit(
         str | None,
         option(
             "Any model of timm.",
-            shown="that of the --weights; resnet50 with a GPU, tf_efficientnet_lite0 without",
+            shown="that of the --weights; resnet50 with a CUDA GPU, tf_efficientnet_lite0 without",
         ),
     ] = None,
     weights: Annotated[
@@ -76,12 +76,14 @@ def fit(
         option(
             "'packaged' (of the extra packaged, no download), 'pretrained' (downloaded), a local "
             "file, or 'none'.",
-            shown="pretrained with a GPU or a --backbone, else packaged",
+            shown="pretrained with a CUDA GPU or a --backbone, else packaged",
         ),
     ] = None,
     finetune: Annotated[
         str | None,
-        option("The 'full' network or the 'head' only.", shown="full with a GPU, head without"),
+        option(
+            "The 'full' network or the 'head' only.", shown="full with a CUDA GPU, head without"
+        ),
     ] = None,
     image_size: Annotated[
         int | None, option("Side of the images in pixels.", shown="the weights'")
@@ -231,10 +233,11 @@ def _suit_data(
         values |= {"backbone": "tf_efficientnet_lite0", "weights": "packaged"} | values
         packaged_file()  # or say now that it is missing
     values.setdefault("finetune", "full" if has_gpu else "head")
+    found = "GPU" if has_gpu else "Apple GPU" if torch.backends.mps.is_available() else "No GPU"
     name, weights = values.get("backbone", "resnet50"), values.get("weights", "pretrained")
     trained = {"full": "trained whole", "head": "frozen, only a head is fitted"}
     remarks.print(
-        f"{'GPU' if has_gpu else 'No GPU'}: {name}, weights {weights or 'none'}, "
+        f"{found}: {name}, weights {weights or 'none'}, "
         f"{trained.get(values['finetune'], values['finetune'])} "
         f"(--backbone, --weights and --finetune choose others).",
         soft_wrap=True,

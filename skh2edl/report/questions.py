@@ -155,8 +155,8 @@ def hedge_sentence(report: EvaluationReport) -> str:
     """Say how often the hedge predicts at each level, and how often it is right there."""
     hedge = usual_hedge(report.hedges)
     start = (
-        f"If it may say a coarser class when unsure, to be right {percent(hedge.target)} of the "
-        "time (the hedge)"
+        "That is when it must name a class for every image. If it may say a coarser class when "
+        f"unsure, to be right {percent(hedge.target)} of the time (the hedge)"
     )
     if not np.isfinite(hedge.threshold):
         return f"{start}: too few images to set that."

@@ -13,7 +13,7 @@ from skh2edl.benchmark.running import _content_hash
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 STUDIES = RESULTS.parent / "studies"
-PAGES = [RESULTS / f"{name}.md" for name in ("index", "trained", "frozen")]
+PAGES = [RESULTS / f"{name}.md" for name in ("index", "beside")]
 
 
 @pytest.mark.slow

@@ -123,6 +123,27 @@ def test_the_next_commands_take_the_files_of_the_demo(shown, tmp_path):
         assert len(list(csv.DictReader(file))) == demo.N_FILES + len(story.STEPS)
 
 
+def test_flat_ce_trained_beside_h2edl_is_the_one_trained_alone():
+    insects = story.draw_insects(300, (0.0, story.BLUR), seed=0)
+    model, flat = demo._train_both(insects, 1, 0)
+    alone = demo.train("FlatCEClassifier", insects, 1)
+    assert type(model).__name__ == "H2EDLClassifier"
+    np.testing.assert_array_equal(
+        flat.predict_proba(insects.images[:20]), alone.predict_proba(insects.images[:20])
+    )
+
+
+def test_the_demo_says_so_when_the_other_process_ends_early(monkeypatch):
+    # An untrained classifier that cannot be fitted ends the process without a model.
+    whole = demo._untrained
+    monkeypatch.setattr(
+        demo, "_untrained", lambda method, *rest: whole(method, *rest) if "H2" in method else None
+    )
+    insects = story.draw_insects(100, 0.0, seed=0)
+    with pytest.raises(RuntimeError, match="Flat-CE ended early"):
+        demo._train_both(insects, 1, 0)
+
+
 def test_the_demo_computes_with_one_thread_and_gives_the_others_back(monkeypatch):
     import torch
 

@@ -1,5 +1,6 @@
 """From a table or a folder to a model, and the errors on the way."""
 
+import io
 import re
 from importlib import metadata
 
@@ -8,10 +9,11 @@ import pytest
 from cli_cases import FEATURES, animals, invoke, make_photos, make_zoo, write_table
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from skh2edl import Taxonomy, load_model
 from skh2edl.cli.data import Columns, Data, read_labelled
-from skh2edl.cli.fit import divide
+from skh2edl.cli.fit import _suit_data, divide
 from skh2edl.cli.parameters import parse_value
 from skh2edl.estimators.model_card import read_card
 
@@ -240,6 +242,7 @@ def fit_photos(photos, tmp_path, *arguments):
 def test_without_a_gpu_packaged_weights_are_frozen_and_that_is_said(photos, tmp_path, monkeypatch):
     pytest.importorskip("timm")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
     monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: pytest.fail("no download"))
     result = fit_photos(photos, tmp_path)
     assert result.exit_code == 0, result.output
@@ -251,6 +254,18 @@ def test_without_a_gpu_packaged_weights_are_frozen_and_that_is_said(photos, tmp_
         "packaged",
         "head",
     )
+
+
+@pytest.mark.parametrize(
+    ("cuda", "mps", "said"),
+    [(True, False, "GPU:"), (False, True, "Apple GPU:"), (False, False, "No GPU:")],
+)
+def test_the_gpu_that_a_fit_finds_is_named(cuda, mps, said, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: cuda)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: mps)
+    remarks = Console(file=io.StringIO(), width=300)
+    _suit_data({"backbone": "test_resnet", "weights": None}, False, None, remarks)
+    assert remarks.file.getvalue().startswith(f"{said} test_resnet, weights none, ")
 
 
 def test_without_the_package_the_extra_and_the_flags_are_named(photos, tmp_path, monkeypatch):

@@ -320,7 +320,7 @@ function showPrediction(photo) {
   const { prediction } = photo;
   const node = hedgedOf(prediction);
   by("headline").textContent = predictionName(node);
-  by("numbers").replaceChildren(...(node.level === "nothing" ? ["Every class is possible."] : [make("strong", {}, node.title), `: ${threeNumbers(node)}`]));
+  by("numbers").replaceChildren(...(node.level === "nothing" ? [sayLeaning(prediction.path[1])] : [make("strong", {}, node.title), `: ${threeNumbers(node)}`]));
   by("accuracy").textContent = sayAccuracy(node, prediction.n_images > 1);
   showLevels(prediction.path, node);
   tree.mark(node.node);
@@ -332,6 +332,11 @@ function showPrediction(photo) {
   }
   if (prediction.n_images > 1) notes.push(isGuaranteed() ? "Guarantee and figures hold for single photographs, not for fused ones." : "The figures are of single photographs, not of fused ones.");
   by("withheld").textContent = notes.join(" ");
+}
+
+// Where nothing is sure enough, what it leans to.
+function sayLeaning(node) {
+  return node === undefined ? "There is only one class." : `No class is sure enough for this setting. It leans to the ${node.title} ${node.name}, probability ${twoDecimals(node.probability)}.`;
 }
 
 function showLevels(path, predicted) {

@@ -52,7 +52,7 @@ export function predictionName(node) {
 }
 
 export function threeNumbers(node) {
-  if (node.level === "nothing") return "every class is possible";
+  if (node.level === "nothing") return "together certain";
   if (node.belief === null) return `probability ${twoDecimals(node.probability)}`;
   return `belief ${twoDecimals(node.belief)}, probability ${twoDecimals(node.probability)}, plausibility ${twoDecimals(node.plausibility)}`;
 }
