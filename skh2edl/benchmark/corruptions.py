@@ -15,7 +15,7 @@ Picture = npt.NDArray[np.uint8]
 BLUR_STEPS = (0.0, 0.01, 0.02, 0.04, 0.07, 0.12)
 # Fraction of the area behind a grey square in the middle.
 OCCLUSION_STEPS = (0.0, 0.1, 0.2, 0.35, 0.55, 0.8)
-_GREY = 128
+_GREY = 128  # the middle of 0 to 255
 
 
 def blur(picture: Picture, fraction: float) -> Picture:

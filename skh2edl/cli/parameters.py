@@ -10,26 +10,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from .. import estimators
 from .common import UsageError
 
 # Set by the command itself.
 _NOT_FOR_USERS = {"taxonomy", "warm_start", "verbose"}
 
-
-METHODS = {
-    "h2edl": "H2EDLClassifier",
-    "flat-ce": "FlatCEClassifier",
-    "hier-ce": "HierCEClassifier",
-    "flat-edl": "FlatEDLClassifier",
-    "i-edl": "IEDLClassifier",
-    "r-edl": "REDLClassifier",
-    "re-edl": "ReEDLClassifier",
-    "daedl": "DAEDLClassifier",
-    "f-edl": "FEDLClassifier",
-    "henn": "HENNClassifier",
-    "hxe": "HXEClassifier",
-    "soft-labels": "SoftLabelClassifier",
-}
+METHODS = {name.lower().replace(" ", "-"): kind for name, kind in estimators.METHODS.items()}
 # Parameters whose flag has another name.
 _FLAGS = {"n_workers": "workers", "on_bad_image": "skip-bad-images"}
 
@@ -68,7 +55,7 @@ def parameters_of(estimator: Any) -> dict[str, Any]:
 
 def _groups(estimator: Any) -> dict[str, tuple[Any, dict[str, str]]]:
     """Return, for each group of an estimator's parameters, its class and its names by flag."""
-    from ..training.recipe import GROUPS
+    from ..training.recipe import SETTINGS
 
     return {
         group: (
@@ -78,7 +65,7 @@ def _groups(estimator: Any) -> dict[str, tuple[Any, dict[str, str]]]:
                 for name in inspect.signature(kind).parameters
             },
         )
-        for group, kind in GROUPS.items()
+        for group, kind in SETTINGS.items()
         if group in inspect.signature(estimator).parameters
     }
 

@@ -7,26 +7,31 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.utils import indexable
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
-from ..estimators.splits import held_out_splits
 from ..estimators.targets import check_labels, check_something_to_learn, check_weight
-from ..estimators.wrapping import TreeWrapper, fit_arguments, fit_on, leaf_log_probability
+from ..estimators.wrapping import (
+    TreeWrapper,
+    fit_arguments,
+    fit_on,
+    has_opinions,
+    leaf_log_probability,
+    read_held_out,
+    read_opinion,
+    split_unless_frozen,
+)
 from ..metrics.inputs import check_weight as check_score_weight
 from ..metrics.inputs import label_nodes, mean_or_nan
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
-from ..utils.sklearn_tools import HasMethods, safe_indexing
+from ..utils.sklearn_tools import HasMethods
 from ..utils.validation import check_groups
 from ._ladders import covers
-from ._opinions import opinion_method, opinion_of
 from ._subtrees import merge_small
 
 FloatArray = npt.NDArray[np.float64]
@@ -94,7 +99,7 @@ class DecisionWrapper(TreeWrapper):
         check_is_fitted(self, "classes_")
         return leaf_log_probability(self.estimator_, X, self.taxonomy_)
 
-    @available_if(lambda self: opinion_method(self.estimator) is not None)
+    @available_if(lambda self: has_opinions(self.estimator))
     def predict_hyper_opinion(self, X: Any) -> HyperOpinion:
         """Return the hyper-opinions of the estimator.
 
@@ -108,7 +113,7 @@ class DecisionWrapper(TreeWrapper):
         opinion : HyperOpinion
         """
         check_is_fitted(self, "classes_")
-        return opinion_of(self.estimator_, X, self.taxonomy_)
+        return read_opinion(self.estimator_, X, self.taxonomy_)
 
 
 def _is_count(_: Any, value: Any) -> bool:
@@ -204,33 +209,21 @@ class HeldOutWrapper(DecisionWrapper):
         is_stratified = isinstance(self.cv, StratifiedShuffleSplit)
         is_drawn = not splits or (len(splits) == 1 and not is_stratified)
         self.guarantee_ = "exact" if is_drawn else "approximate"
-        if not splits:
-            held, predictions = (
-                np.arange(len(labels)),
-                self._read(self.estimator_, X, self.taxonomy_),
-            )
-        else:
-            fitted = [self.estimator_]
-            if len(splits) > 1:
-                fitted = Parallel(n_jobs=self.n_jobs)(
-                    delayed(fit_on)(self.estimator, X, y, arguments, rows) for rows, _ in splits
-                )
-            held = np.concatenate([held for _, held in splits])
-            predictions = np.concatenate(
-                [
-                    self._read(one, safe_indexing(X, part), self.taxonomy_)
-                    for one, (_, part) in zip(fitted, splits, strict=True)
-                ]
-            )
+        fitted = [self.estimator_] if len(splits) == 1 else None
+        parts = read_held_out(
+            self,
+            lambda one, samples: self._read(one, samples, self.taxonomy_),
+            *(X, y, splits, arguments, fitted),
+        )
+        held = np.concatenate([held for held, _ in parts])
+        predictions = np.concatenate([values for _, values in parts])
         group = None if groups is None else check_groups(groups, len(labels))[1][held]
         return self._counted(predictions, held, labels, sample_weight, group)
 
     def _splits(self, X: Any, labels: npt.NDArray[Any], groups: Any) -> list[Any]:
         """Return pairs of row numbers, to fit on and held out; none for a frozen estimator."""
-        if isinstance(self.estimator, FrozenEstimator):
-            return []
-        splits = held_out_splits(self.cv, X, labels, groups)
-        held = np.concatenate([held for _, held in splits])
+        splits = split_unless_frozen(self, X, labels, groups)
+        held = np.concatenate([np.zeros(0, dtype=np.int64), *(held for _, held in splits)])
         if np.unique(held).size < held.size:
             raise ValueError(
                 f"cv holds some samples out more than once ({held.size} predictions for "

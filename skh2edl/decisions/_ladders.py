@@ -22,6 +22,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 # Finite, so that a threshold of infinity always leads back to the root.
 _MOST = np.finfo(np.float64).max / 2
+# Probabilities of nodes computed at once: 16 MB.
 _BLOCK_ELEMENTS = 1 << 21
 
 

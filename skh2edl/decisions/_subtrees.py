@@ -20,7 +20,7 @@ from ._quantile import (
 
 FloatArray = npt.NDArray[np.float64]
 
-ELSEWHERE = "(elsewhere)"
+ELSEWHERE = "(elsewhere)"  # name of the part that holds what no subtree does
 
 
 def assign_subtrees(subtrees: Any, tree: Taxonomy) -> tuple[IntArray, list[list[Any]]]:

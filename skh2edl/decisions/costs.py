@@ -20,6 +20,7 @@ from ._ladders import covers, information_of_nodes
 FloatArray = npt.NDArray[np.float64]
 
 _NAMED_COSTS = ("distance", "information", "lca_height", "zero_one")
+# Costs computed at once: 32 MB.
 _BLOCK_ELEMENTS = 1 << 22
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
+from ..estimators.wrapping import opinion_method
 from ..metrics.inputs import node_probabilities, top_leaves
 from ..taxonomy.taxonomy import Taxonomy
 from ..taxonomy.tree import IntArray
@@ -34,7 +35,6 @@ from ._ladders import (
     paths_to,
 )
 from ._needed import TOLERANCE, thresholds_needed
-from ._opinions import opinion_method
 from ._quantile import check_enough
 from ._subtrees import assign_subtrees, part_of_nodes, part_quantiles
 

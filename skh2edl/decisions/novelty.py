@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from ..estimators.wrapping import method_inside
+from ..estimators.wrapping import has_opinions, method_inside, read_opinion
 from ..metrics.inputs import node_probabilities, top_leaves
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
@@ -18,7 +18,6 @@ from ..taxonomy.tree import IntArray
 from ..utils.sklearn_tools import Interval, StrOptions
 from ._held_out import HeldOut, HeldOutWrapper, is_thresholds, label_array, read_leaves
 from ._needed import TOLERANCE
-from ._opinions import opinion_method, opinion_of
 from ._quantile import check_enough, conformal_quantile
 
 FloatArray = npt.NDArray[np.float64]
@@ -170,15 +169,15 @@ class NoveltyDetector(HeldOutWrapper):
         return TOLERANCE
 
     def _choose_measure(self) -> str | Callable[[Any, Any], Any]:
-        has_opinions = opinion_method(self.estimator) is not None
-        is_familiar = has_opinions and _familiarity_of(self.estimator) is not None
+        evidential = has_opinions(self.estimator)
+        is_familiar = evidential and _familiarity_of(self.estimator) is not None
         if self.measure == "familiarity" and not is_familiar:
             raise ValueError(
                 "measure='familiarity' needs an estimator with predict_familiarity, which "
                 f"{type(self.estimator).__name__} has not. Use H2EDLClassifier with "
                 "familiarity='density', or another measure."
             )
-        if self.measure in _OF_OPINIONS and not has_opinions:
+        if self.measure in _OF_OPINIONS and not evidential:
             raise ValueError(
                 f"measure={self.measure!r} needs an estimator with predict_hyper_opinion, which "
                 f"{type(self.estimator).__name__} has not. Use one of {_OF_PROBABILITIES}."
@@ -187,7 +186,7 @@ class NoveltyDetector(HeldOutWrapper):
             return self.measure
         if is_familiar:
             return "familiarity"
-        return "nonspecificity" if has_opinions else "probability"
+        return "nonspecificity" if evidential else "probability"
 
     def _read(self, fitted: Any, X: Any, tree: Taxonomy) -> FloatArray:
         """Return the novelty score of each sample."""
@@ -202,9 +201,9 @@ class NoveltyDetector(HeldOutWrapper):
         if self.measure_ == "familiarity":
             return np.array(_strict_opinion(fitted, X, tree).nonspecificity)
         if self.measure_ == "nonspecificity":
-            return np.array(opinion_of(fitted, X, tree).nonspecificity)
+            return np.array(read_opinion(fitted, X, tree).nonspecificity)
         if self.measure_ == "mass":
-            opinion = opinion_of(fitted, X, tree)
+            opinion = read_opinion(fitted, X, tree)
             return opinion.mass[:, tree.n_leaves :].max(axis=1).astype(np.float64)
         leaves = read_leaves(fitted, X, tree)
         if self.measure_ == "probability":
@@ -298,7 +297,7 @@ def _familiarity_of(estimator: Any) -> Callable[[Any], Any] | None:
 
 def _strict_opinion(fitted: Any, X: Any, tree: Taxonomy) -> HyperOpinion:
     """Return the opinion that counts only what looks like the training samples."""
-    opinion, familiarity = opinion_of(fitted, X, tree), _familiarity_of(fitted)
+    opinion, familiarity = read_opinion(fitted, X, tree), _familiarity_of(fitted)
     if familiarity is None:
         raise ValueError(
             f"The fitted {type(fitted).__name__} has no familiarity, though the one given to the "

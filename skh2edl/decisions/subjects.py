@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import pairwise_distances_chunked
 
-from ..opinions.hyper_opinion import HyperOpinion
+from ..opinions.hyper_opinion import HyperOpinion, check_opinion
 from ..utils.validation import check_groups
 from ._held_out import label_array
-from ._opinions import check_opinion
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from ..decisions._opinions import check_opinion, opinion_method
-from ..estimators.wrapping import find_taxonomy
-from ..opinions.hyper_opinion import HyperOpinion
+from ..estimators.wrapping import find_taxonomy, opinion_method
+from ..opinions.hyper_opinion import HyperOpinion, check_opinion
 from ..taxonomy.taxonomy import Taxonomy
 
 

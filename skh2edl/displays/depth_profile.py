@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..decisions._opinions import check_opinion
 from ..metrics.inputs import check_length, check_weight, label_nodes
-from ..opinions.hyper_opinion import HyperOpinion
+from ..opinions.hyper_opinion import HyperOpinion, check_opinion
 from ..utils.validation import check_groups
 from ._predictions import opinions
 from ._style import axes_or_new, pyplot, shorten, show_dollar_signs, shown_level, text_colour

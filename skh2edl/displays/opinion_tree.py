@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..decisions._opinions import check_opinion
 from ..images import image_source
-from ..opinions.hyper_opinion import HyperOpinion
+from ..opinions.hyper_opinion import HyperOpinion, check_opinion
 from ..utils.optional import import_optional
 from ._folding import Row, fold
 from ._predictions import opinions
@@ -19,15 +18,15 @@ from ._style import COLOURS, GREY, axes_or_new, shorten
 
 _FONT_SIZE = 8.5  # in points, like all lengths below that are not in inches
 _INDENT = 15.0  # of a child from its parent
-_MARGIN = 8.0
+_MARGIN = 8.0  # about one letter
 _TEXT_GAP = 9.0  # from the centre of a node, whose radius is 7 at most, to its name
 _LARGEST_NODE = 160.0  # in square points, for a mass of 1
 _LONGEST_TEXT = 44  # letters of a name; longer ones leave no room for the columns
 _ROW_INCHES = 0.24  # twice the font size
-_IMAGE_INCHES = 1.7
+_IMAGE_INCHES = 1.7  # as wide as the widest column
 # Columns beside the tree: title and width in inches.
 _COLUMNS = {"mass": 1.25, "vacuity": 1.25, "belief – P – plausibility": 1.7}
-_GAP_INCHES = 0.15
+_GAP_INCHES = 0.15  # between the columns
 _SMALLEST_SCALE = 0.7  # of image and columns, on axes that are too small
 _BOLD = 1.15  # width of bold letters relative to plain ones
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -23,15 +22,15 @@ from ..training.backbones import Backbone, create_backbone
 from ..training.checkpoints import PARAMETERS_THAT_MAY_DIFFER, CheckpointFile
 from ..training.devices import find_device, on_device
 from ..training.feature_cache import frozen_features
-from ..training.loop import HeldOut, Plan, identity_of_run, train
+from ..training.loop import Plan, ValidationSet, identity_of_run, train
 from ..training.network import Network
 from ..training.recipe import (
-    GROUPS,
     RECIPES,
+    SETTINGS,
     Hardware,
     Recipe,
-    find_group,
     resolve_precision,
+    resolve_settings,
 )
 from ..training.resuming import check_unchanged, fixed_parameters, resume_head
 from ..training.samples import (
@@ -56,6 +55,7 @@ from ..utils.validation import check_groups
 from .decoding import refuse_encoded
 from .earlier import MOVED, regroup
 from .leaf_search import LeafSearch
+from .live_logging import make_reporter, telling_callbacks
 from .plain_values import encode
 from .predictions import TreePredictions
 from .targets import check_labels, check_something_to_learn, check_weight, resolve_taxonomy
@@ -131,14 +131,14 @@ class TreeClassifier(
         for name in params.keys() & MOVED.keys():
             group, own = MOVED[name]
             raise ValueError(f"{name} is a parameter of {group}: set {group}__{own} instead.")
-        for name in GROUPS:
+        for name in SETTINGS:
             if any(key.startswith(f"{name}__") for key in params) and hasattr(self, name):
-                params[name] = find_group(name, params.get(name, getattr(self, name)))
+                params[name] = resolve_settings(name, params.get(name, getattr(self, name)))
         return super().set_params(**params)
 
     def _validate_params(self) -> None:
         super()._validate_params()
-        for group in self._groups().values():
+        for group in self._settings().values():
             group._validate_params()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -148,16 +148,16 @@ class TreeClassifier(
             state["_fitted_with"] = regroup(state["_fitted_with"])
         super().__setstate__(state)
 
-    def _groups(self) -> dict[str, Any]:
-        """Return the objects that group parameters, by the parameter that holds them."""
-        return {n: find_group(n, getattr(self, n)) for n in GROUPS if hasattr(self, n)}
+    def _settings(self) -> dict[str, Any]:
+        """Return the recipe, the hardware and the prior, if the method has one, by parameter."""
+        return {n: resolve_settings(n, getattr(self, n)) for n in SETTINGS if hasattr(self, n)}
 
     def _recipe(self) -> Recipe:
-        recipe: Recipe = find_group("recipe", self.recipe)
+        recipe: Recipe = resolve_settings("recipe", self.recipe)
         return recipe
 
     def _hardware(self) -> Hardware:
-        hardware: Hardware = find_group("hardware", self.hardware)
+        hardware: Hardware = resolve_settings("hardware", self.hardware)
         return hardware
 
     # What a method decides ---------------------------------------------------------------------
@@ -178,12 +178,23 @@ class TreeClassifier(
         """
         raise NotImplementedError
 
-    def _teaches(self, taxonomy: Taxonomy, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def _learns_from(
+        self, taxonomy: Taxonomy, targets: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
         """Tell which labels the method learns from: those that some decision leads to."""
-        teaches = taxonomy.last_decision[targets] >= 0
+        learns = taxonomy.last_decision[targets] >= 0
         if getattr(self, "partial_labels", None) == "drop":
-            teaches &= taxonomy.leaf_stop[targets] - taxonomy.leaf_start[targets] == 1
-        return teaches
+            learns &= taxonomy.leaf_stop[targets] - taxonomy.leaf_start[targets] == 1
+        return learns
+
+    def _after_training(self, X: Any, labels: npt.NDArray[Any], sample_weight: Any) -> None:
+        """Estimate what a method adds to the trained network; most add nothing.
+
+        Parameters
+        ----------
+        X, labels, sample_weight
+            All samples of the fit, those held out too.
+        """
 
     # Fit -----------------------------------------------------------------------------------------
 
@@ -221,14 +232,9 @@ class TreeClassifier(
         self
         """
         self._validate_params()
-        context = None
-        if hasattr(self, "_init_callback_context"):
-            context = self._init_callback_context(max_subtasks=None)
-            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         previous = getattr(self, "network_", None) if self.warm_start else None
-        self._fit(X, y, sample_weight, groups, (X_val, y_val), previous, context)
-        if context is not None:
-            context.call_on_fit_task_end(estimator=self, X=X, y=y)
+        with telling_callbacks(self, X, y) as context:
+            self._fit(X, y, sample_weight, groups, (X_val, y_val), previous, context)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -268,6 +274,7 @@ class TreeClassifier(
         context: Any,
         one_epoch: bool = False,
     ) -> None:
+        """Do the steps of `fit` and `partial_fit`: read, hold out, make the network, train it."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         known = getattr(self, "taxonomy_", None) if previous is not None or one_epoch else None
         if self.backbone is not None:
@@ -285,7 +292,6 @@ class TreeClassifier(
             data, held_out = self._hold_out(
                 data, labels, groups, validation, backbone, taxonomy, seed
             )
-
         self.taxonomy_ = taxonomy
         self.classes_ = taxonomy.sorted_leaf_labels
         network = self._make_network(backbone, data, previous)
@@ -300,6 +306,7 @@ class TreeClassifier(
         self.annealing_ = after
         self.network_ = network.eval()
         self._fitted_with = fixed_parameters(self)
+        self._after_training(X, labels, sample_weight)
 
     def _minimize(self, network: Network, data: TrainingSet, ramp: bool, context: Any) -> None:
         """Fit the head to fixed features with L-BFGS."""
@@ -314,7 +321,7 @@ class TreeClassifier(
             tol=self.tol,
             ramp=ramp,
             verbose=self.verbose,
-            on_iteration=self._reporter(context, "iteration"),
+            on_iteration=make_reporter(self, context, "iteration"),
         )
         self.n_iter_ = len(values)
         self.history_ = {"iteration": list(range(len(values))), "objective": values}
@@ -323,7 +330,7 @@ class TreeClassifier(
         self,
         network: Network,
         data: TrainingSet,
-        held_out: HeldOut | None,
+        held_out: ValidationSet | None,
         plan: Plan,
         context: Any,
     ) -> None:
@@ -343,7 +350,7 @@ class TreeClassifier(
             plan,
             held_out=held_out,
             checkpoint=checkpoint,
-            on_epoch=self._reporter(context, "epoch"),
+            on_epoch=make_reporter(self, context, "epoch"),
         )
         self.n_iter_ = len(progress.history)
         self.history_ = {
@@ -392,7 +399,7 @@ class TreeClassifier(
         targets = taxonomy.resolve(labels)
         weight = check_weight(sample_weight, self.class_weight, labels)
         # A label that teaches nothing, such as the root's, must not dilute the others.
-        weight = np.where(usable & self._teaches(taxonomy, targets), weight, 0.0)
+        weight = np.where(usable & self._learns_from(taxonomy, targets), weight, 0.0)
         check_something_to_learn(weight)
         return TrainingSet(samples, targets, weight)
 
@@ -473,7 +480,7 @@ class TreeClassifier(
         backbone: Backbone | None,
         taxonomy: Taxonomy,
         seed: int,
-    ) -> tuple[TrainingSet, HeldOut | None]:
+    ) -> tuple[TrainingSet, ValidationSet | None]:
         """Return what to train on, and the samples and labels that select the epoch."""
         X_val, y_val = validation
         if (X_val is None) != (y_val is None):
@@ -481,12 +488,12 @@ class TreeClassifier(
         if X_val is not None:
             read, _ = self._read_X(X_val, backbone, reset=False)
             y_val = check_labels(y_val, len(read))
-            return data, HeldOut(read, y_val, self._recipe().selection, taxonomy)
+            return data, ValidationSet(read, y_val, self._recipe().selection, taxonomy)
         if self.validation_fraction is None:
             return data, None
         train, held = split_validation(data.targets, groups, self.validation_fraction, seed)
         selection = self._recipe().selection
-        held_out = HeldOut(data.samples.subset(held), labels[held], selection, taxonomy)
+        held_out = ValidationSet(data.samples.subset(held), labels[held], selection, taxonomy)
         return data.subset(train), held_out
 
     def _plan(self, seed: int, one_epoch: bool, before: float, after: float) -> Plan:
@@ -506,34 +513,9 @@ class TreeClassifier(
     def _parameters_of_a_run(self) -> dict[str, Any]:
         """Return the parameters that a run that resumes must share."""
         parameters = self.get_params(deep=False)
-        for name, group in self._groups().items():
+        for name, group in self._settings().items():
             parameters |= {f"{name}__{key}": value for key, value in group.get_params().items()}
         return {k: v for k, v in parameters.items() if k not in PARAMETERS_THAT_MAY_DIFFER}
-
-    def _reporter(
-        self, context: Any, task: str
-    ) -> Callable[[Network, dict[str, float]], bool] | None:
-        """Return what tells scikit-learn's callbacks of an epoch or iteration, if there are any."""
-        if context is None or not getattr(self, "_skl_callbacks", None):
-            return None
-
-        def report(network: Network, record: dict[str, float]) -> bool:
-            step = context.subcontext(task_name=task)
-            step.call_on_fit_task_begin(estimator=self)
-            state = {
-                "network_": network,
-                "taxonomy_": self.taxonomy_,
-                "classes_": self.classes_,
-            }
-            return bool(
-                step.call_on_fit_task_end(
-                    estimator=self,
-                    metadata=dict(record),
-                    reconstruction_attributes=lambda: copy.deepcopy(state),
-                )
-            )
-
-        return report
 
     # Predict -------------------------------------------------------------------------------------
 
@@ -549,6 +531,15 @@ class TreeClassifier(
         samples, usable = self._read_X(X, network.backbone, reset=False, precision="32-true")
         values = samples.read(network, output, device)
         return values, usable & ~np.isnan(values).any(axis=1)
+
+    def _training_features(
+        self, X: Any, labels: npt.NDArray[Any], sample_weight: Any
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Return what the head reads of the samples that count, their nodes and their weights."""
+        features, readable = self._read(X, lambda head, features: features)
+        weight = check_weight(sample_weight, self.class_weight, labels)
+        used = readable & (weight > 0)
+        return features[used], self.taxonomy_.resolve(labels)[used], weight[used]
 
     def _unknown_leaf_probability(self) -> npt.NDArray[np.float64]:
         """Return what is said of an image that could not be read: nothing, in tree order."""

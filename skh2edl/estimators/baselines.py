@@ -53,7 +53,7 @@ class FlatCEClassifier(TreeClassifier):
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
     ) -> TreeHead:
-        return SoftmaxHead(taxonomy, n_features, self.partial_labels)
+        return SoftmaxHead(taxonomy, n_features, partial_labels=self.partial_labels)
 
 
 class HierCEClassifier(TreeClassifier):
@@ -85,7 +85,7 @@ class HierCEClassifier(TreeClassifier):
 class HXEClassifier(TreeClassifier):
     """One softmax over the leaves whose loss counts upper decisions more (HXE).
 
-    The loss is ``-exp(-a depth) log p(child | parent)``, added up over the decisions on the way
+    The loss is ``-exp(-a depth) log p(child | parent)``, added up over the decisions on the path
     to the label, with conditional probabilities from sums of leaves [1]_.
 
     Parameters

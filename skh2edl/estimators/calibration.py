@@ -31,6 +31,7 @@ from .wrapping import (
     leaf_log_probability,
     read_held_out,
     read_opinion,
+    split_unless_frozen,
 )
 
 FloatArray = npt.NDArray[np.float64]
@@ -38,7 +39,7 @@ IntArray = npt.NDArray[np.int64]
 
 # Bounds of the logarithm of the factor, those of scikit-learn's temperature scaling.
 _MOST_LOG_FACTOR = 10.0
-_N_GRID = 21
+_N_GRID = 21  # one of them is 0, no change
 
 
 def _is_factor(value: Any) -> bool:
@@ -193,7 +194,8 @@ class CalibratedTreeClassifier(TreeWrapper):
         weight = check_weight(sample_weight, None, labels)
         weight = np.where(self.taxonomy_.last_decision[nodes] < 0, 0.0, weight)
         check_something_to_learn(weight)
-        parts = read_held_out(self, self._read, X, y, nodes, arguments, groups)
+        splits = split_unless_frozen(self, X, nodes, groups)
+        parts = read_held_out(self, self._read, X, y, splits, arguments)
         if self.method_ == "evidence":
             self.evidence_scale_ = fit_evidence_scale(
                 [(opinion, nodes[rows], weight[rows]) for rows, opinion in parts], self.per_depth
@@ -401,7 +403,7 @@ def fit_head_scale(parts: Sequence[tuple[TreeHead, FloatArray, IntArray]]) -> fl
 
 
 def _decisions_made(opinion: HyperOpinion, nodes: IntArray, weight: FloatArray) -> Any:
-    """Return numbers of every decision on the way to each label: its evidence, its node's, ..."""
+    """Return numbers of every decision on the path to each label: its evidence, its node's, ..."""
     tree = opinion.taxonomy
     evidence = opinion.evidence.astype(np.float64)
     totals = np.add.reduceat(evidence, tree.decision_offsets[:-1], axis=1)

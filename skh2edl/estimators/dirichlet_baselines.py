@@ -17,7 +17,6 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..utils.sklearn_tools import Interval
 from .base import TreeClassifier
 from .baselines import PARTIAL_LABELS
-from .targets import check_labels, check_weight
 
 
 class VarianceBaseline(TreeClassifier):
@@ -108,17 +107,13 @@ class DAEDLClassifier(VarianceBaseline):
             partial_labels=self.partial_labels,
         )
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, *rest: Any, **more: Any) -> None:
-        super()._fit(X, y, sample_weight, *rest, **more)
-        features, readable = self._read(X, lambda head, features: features)
-        tree, labels = self.taxonomy_, check_labels(y, len(features))
-        nodes = tree.last_of_chain[tree.resolve(labels)]
-        weight = check_weight(sample_weight, self.class_weight, labels)
-        rows = np.flatnonzero(readable & (weight > 0) & (tree.n_children[nodes] == 0))
-        head = self.network_.head
+    def _after_training(self, X: Any, labels: npt.NDArray[Any], sample_weight: Any) -> None:
+        features, nodes, weight = self._training_features(X, labels, sample_weight)
+        tree, head = self.taxonomy_, self.network_.head
         assert isinstance(head, DAEDLHead)
-        leaf = torch.from_numpy(tree.leaf_start[nodes[rows]])
-        head.fit_density(torch.from_numpy(features[rows]), leaf, torch.from_numpy(weight[rows]))
+        own = tree.leaf_start[nodes]
+        is_leaf = tree.leaf_stop[nodes] - own == 1
+        head.fit_density(*map(torch.from_numpy, (features[is_leaf], own[is_leaf], weight[is_leaf])))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

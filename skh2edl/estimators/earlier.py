@@ -6,7 +6,7 @@ from typing import Any
 
 from sklearn.base import clone
 
-from ..training.recipe import find_group
+from ..training.recipe import resolve_settings
 
 # Parameter of a classifier in an earlier release -> the group it is in now, and its name there.
 MOVED = {
@@ -36,6 +36,6 @@ def regroup(parameters: dict[str, Any]) -> dict[str, Any]:
     today = {name: value for name, value in parameters.items() if name not in MOVED}
     for old, (group, name) in MOVED.items():
         if old in parameters:
-            own = clone(find_group(group, today.get(group)))
+            own = clone(resolve_settings(group, today.get(group)))
             today[group] = own.set_params(**{name: parameters[old]})
     return today

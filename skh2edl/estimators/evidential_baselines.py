@@ -13,7 +13,7 @@ from ..heads.base import TreeHead
 from ..heads.evidential import FlatEDLHead, HENNHead, IEDLHead, REDLHead, group_nodes_at
 from ..heads.prior import Prior
 from ..taxonomy.taxonomy import Taxonomy
-from ..training.recipe import find_group
+from ..training.recipe import resolve_settings
 from ..utils.sklearn_tools import Interval
 from .base import TreeClassifier
 from .baselines import PARTIAL_LABELS
@@ -147,13 +147,12 @@ class FlatEDLClassifier(EvidentialBaseline):
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
     ) -> TreeHead:
-        prior: Prior = find_group("prior", self.prior)
+        prior: Prior = resolve_settings("prior", self.prior)
         rarity = prior.rarity(label_weight[taxonomy.leaf_nodes])
         return FlatEDLHead(
             taxonomy,
             n_features,
-            base_rate=rarity / rarity.sum(),
-            prior_weight=float(prior.weights(np.array([taxonomy.n_leaves]))[0]),
+            prior.weights(np.array([taxonomy.n_leaves])) * rarity / rarity.sum(),
             risk=self.risk,
             leaf_weight=self.leaf_weight,
             partial_labels=self.partial_labels,
@@ -330,8 +329,14 @@ class ReEDLClassifier(EvidentialBaseline):
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
     ) -> TreeHead:
-        options = evidence_options(self) | {"partial_labels": self.partial_labels}
-        return REDLHead(taxonomy, n_features, leaf_prior=self.leaf_prior, **options)
+        return REDLHead(
+            taxonomy,
+            n_features,
+            relaxation=1.0,
+            leaf_prior=self.leaf_prior,
+            partial_labels=self.partial_labels,
+            **evidence_options(self),
+        )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -393,7 +398,7 @@ class HENNClassifier(EvidentialBaseline):
         return HENNHead(
             taxonomy,
             n_features,
-            group_nodes=group_nodes_at(taxonomy, self.group_level),
+            group_nodes_at(taxonomy, self.group_level),
             **evidence_options(self),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..heads.base import LARGE_TREE, TreeHead
 from ..heads.evidence import EVIDENCE_FUNCTIONS
-from ..heads.h2edl import RISKS, OpinionTreeHead, supervised_nodes
+from ..heads.h2edl import RISKS, H2EDLHead, supervised_nodes
 from ..heads.prior import Prior
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
-from ..training.recipe import PRIORS, find_group
+from ..training.recipe import PRIORS, resolve_settings
 from ..utils.sklearn_tools import Interval, StrOptions
 from .base import TreeClassifier
-from .targets import check_labels, check_weight
 
 # Open in the paper, or other than there; docs/studies/defaults.py compares them.
 EVIDENCE_SCALE = 300.0  # evidence grows exponentially up to about this, then linearly
@@ -212,7 +211,7 @@ class H2EDLClassifier(TreeClassifier):
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
-    ) -> OpinionTreeHead:
+    ) -> H2EDLHead:
         if self.depth_weights is not None and len(self.depth_weights) != taxonomy.n_levels:
             raise ValueError(
                 f"depth_weights must hold {taxonomy.n_levels} weights, one for each depth at which "
@@ -228,10 +227,10 @@ class H2EDLClassifier(TreeClassifier):
                 f"{taxonomy.n_leaves} leaves: it is for fewer than {LARGE_TREE}. Set "
                 "familiarity='none'."
             )
-        prior: Prior = find_group("prior", self.prior)
+        prior: Prior = resolve_settings("prior", self.prior)
         rarity = prior.rarity(label_weight[taxonomy.decision_children])
         of_node = np.add.reduceat(rarity, taxonomy.decision_offsets[:-1])
-        return OpinionTreeHead(
+        return H2EDLHead(
             taxonomy,
             n_features,
             rarity / of_node[taxonomy.decision_nodes],
@@ -245,23 +244,36 @@ class H2EDLClassifier(TreeClassifier):
             **evidence_options(self),
         )
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, *rest: Any, **more: Any) -> None:
-        if self.familiarity == "density" and more.get("one_epoch"):
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Train one more epoch on some samples; not with ``familiarity="density"``.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in :meth:`fit`.
+        classes : array-like, default=None
+            All classes, needed in the first call if there is no taxonomy.
+
+        Returns
+        -------
+        self
+        """
+        if self.familiarity == "density":
             raise ValueError(
                 "partial_fit cannot be used with familiarity='density', which is estimated from "
                 "all training samples. Call fit with warm_start=True, or set familiarity='none'."
             )
-        super()._fit(X, y, sample_weight, *rest, **more)
+        return super().partial_fit(X, y, classes, sample_weight)
+
+    def _after_training(self, X: Any, labels: npt.NDArray[Any], sample_weight: Any) -> None:
         familiarity = self._head().familiarity
         if familiarity is not None:
-            features, readable = self._read(X, lambda head, features: features)
-            labels = check_labels(y, len(features))
-            used = readable & (check_weight(sample_weight, self.class_weight, labels) > 0)
-            familiarity.fit(features[used], self.taxonomy_.resolve(labels)[used])
+            features, nodes, _ = self._training_features(X, labels, sample_weight)
+            familiarity.fit(features, nodes)
 
-    def _head(self) -> OpinionTreeHead:
+    def _head(self) -> H2EDLHead:
         head = self.network_.head
-        assert isinstance(head, OpinionTreeHead)
+        assert isinstance(head, H2EDLHead)
         return head
 
     def _unknown_leaf_probability(self) -> npt.NDArray[np.float64]:
@@ -328,7 +340,7 @@ class H2EDLClassifier(TreeClassifier):
 
 
 def _familiarity(head: TreeHead, features: torch.Tensor) -> torch.Tensor:
-    assert isinstance(head, OpinionTreeHead)
+    assert isinstance(head, H2EDLHead)
     assert head.familiarity is not None
     familiarity: torch.Tensor = head.familiarity(features)
     return familiarity

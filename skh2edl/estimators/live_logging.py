@@ -1,9 +1,74 @@
-"""Send the loss and scores of every epoch to TensorBoard, MLflow or Weights & Biases."""
+"""Callbacks of scikit-learn: a fit tells them of its epochs, and one of them logs these."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from ..training.network import Network
+
+
+@contextmanager
+def telling_callbacks(estimator: Any, X: Any, y: Any) -> Iterator[Any]:
+    """Tell callbacks that a fit begins and that it ended well; yield their context.
+
+    Parameters
+    ----------
+    estimator : classifier
+        In its `fit`.
+    X, y
+        What it fits.
+
+    Yields
+    ------
+    context : CallbackContext or None
+        None before scikit-learn 1.9.
+    """
+    if not hasattr(estimator, "_init_callback_context"):
+        yield None
+        return
+    context = estimator._init_callback_context(max_subtasks=None)
+    context.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
+    yield context
+    context.call_on_fit_task_end(estimator=estimator, X=X, y=y)
+
+
+def make_reporter(
+    estimator: Any, context: Any, task: str
+) -> Callable[[Network, dict[str, float]], bool] | None:
+    """Return what tells callbacks of an epoch or iteration, or None if there are no callbacks.
+
+    Parameters
+    ----------
+    estimator : classifier
+        In its `fit`.
+    context : CallbackContext or None
+        Of :func:`telling_callbacks`.
+    task : {"epoch", "iteration"}
+        What is reported.
+    """
+    if context is None or not getattr(estimator, "_skl_callbacks", None):
+        return None
+
+    def report(network: Network, record: dict[str, float]) -> bool:
+        step = context.subcontext(task_name=task)
+        step.call_on_fit_task_begin(estimator=estimator)
+        state = {
+            "network_": network,
+            "taxonomy_": estimator.taxonomy_,
+            "classes_": estimator.classes_,
+        }
+        return bool(
+            step.call_on_fit_task_end(
+                estimator=estimator,
+                metadata=dict(record),
+                reconstruction_attributes=lambda: copy.deepcopy(state),
+            )
+        )
+
+    return report
 
 
 class EpochLogger:

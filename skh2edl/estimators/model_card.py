@@ -28,7 +28,7 @@ from ..utils.files import write_atomically
 Hashes = npt.NDArray[np.uint64]
 
 _KEY = "skh2edl_card"
-_FORMAT = 1
+_FORMAT = 1  # of the record; a release reads its own
 _MAX_HEADER = 100_000_000  # bytes; what safetensors itself reads
 
 

@@ -21,12 +21,12 @@ from ..taxonomy.names import shown
 from ..taxonomy.taxonomy import Taxonomy
 from ..training.backbones import Backbone, create_backbone
 from ..training.network import Network
-from ..training.recipe import GROUPS, Recipe
+from ..training.recipe import SETTINGS, Recipe
 from ..training.resuming import fixed_parameters
 from .earlier import MOVED, regroup
 from .plain_values import decode, encode, is_plain, plain
 
-_READ_OUT = "head.linear.weight"
+_HEAD_WEIGHT = "head.linear.weight"  # its shape says how many outputs and features there are
 _MAX_MESSAGE = 1000  # what a file holds may stand in an error, but not all of it
 _MAX_SIDE = 4096  # of an image before it is cropped: beyond the training size of any model
 
@@ -47,14 +47,26 @@ _LEFT_OUT = {"taxonomy", "hardware", "verbose"}
 _DROPPED = {"n_workers", "verbose"}
 # A file may not choose which other files are read or written.
 _FORBIDDEN = {*_LEFT_OUT, "checkpoint_dir", "memory"}
-_FITTED_VALUES = (
-    "annealing_",
-    "n_iter_",
-    "n_features_in_",
-    "best_epoch_",
-    "best_score_",
-    "history_",
-)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (float, int)
+
+
+def _is_history(value: Any) -> bool:
+    columns = list(value.values()) if isinstance(value, dict) else [None]
+    return all(isinstance(column, list) and all(map(_is_number, column)) for column in columns)
+
+
+# What a fit sets beside the network -> whether a value that a file gives for it can be one.
+_FITTED_VALUES: dict[str, Callable[[Any], bool]] = {
+    "annealing_": lambda value: _is_number(value) and 0 <= value <= 1,
+    "n_iter_": lambda value: type(value) is int,
+    "n_features_in_": lambda value: type(value) is int,
+    "best_epoch_": lambda value: type(value) is int,
+    "best_score_": _is_number,
+    "history_": _is_history,
+}
 
 
 class Tensors:
@@ -182,9 +194,9 @@ def _rebuild(
     header: dict[str, Any], kinds: Kinds, place: str, module: torch.nn.Module | None
 ) -> tuple[Any, Network]:
     """Make the unfitted estimator and a network, no larger than the tensors in the file."""
-    dtype, shape = kinds.get(_READ_OUT, (None, ()))
+    dtype, shape = kinds.get(_HEAD_WEIGHT, (None, ()))
     if dtype not in (torch.float32, torch.float64) or len(shape) != 2 or 0 in shape:
-        raise ValueError(f"{place} holds no matrix {_READ_OUT}, so no classifier can be built.")
+        raise ValueError(f"{place} holds no matrix {_HEAD_WEIGHT}, so no classifier can be built.")
     n_outputs, n_features = shape
     try:
         if header.get("format_version") == 1:
@@ -228,7 +240,7 @@ def _make_estimator(name: Any, parameters: Any) -> Any:
     decoded = {key: value for key, value in decode(parameters).items() if key not in _DROPPED}
     if forbidden := sorted(_FORBIDDEN & decoded.keys()):
         raise ValueError(f"it sets {', '.join(forbidden)}, which no saved model does.")
-    for key, kind in GROUPS.items():
+    for key, kind in SETTINGS.items():
         if isinstance(decoded.get(key), dict):
             decoded[key] = kind(**decoded[key][kind.__name__])
     estimator = _class_of(name)(**regroup(decoded))
@@ -248,7 +260,7 @@ def _from_format_1(header: dict[str, Any]) -> dict[str, Any]:
             "Fit the model again."
         )
     names = inspect.signature(_class_of(header["class"])).parameters
-    new = {name: value for name, value in old.items() if name in names and name not in GROUPS}
+    new = {name: value for name, value in old.items() if name in names and name not in SETTINGS}
     # None was the choice of a preset; it trained the model and predicts nothing.
     defaults = {name: names[name].default for name, value in new.items() if value is None}
     new |= {name: value for name, value in defaults.items() if value is not None}
@@ -287,25 +299,15 @@ def make_taxonomy(text: Any, most_leaves: int, because: str) -> Taxonomy:
 
 def _set_fitted(estimator: Any, header: dict[str, Any], n_features: int) -> None:
     fitted, names = header["fitted"], header["feature_names"]
-    is_number = (float, int).__contains__
-    is_right = {
-        "annealing_": lambda value: is_number(type(value)) and 0 <= value <= 1,
-        "n_iter_": lambda value: type(value) is int,
-        "n_features_in_": lambda value: type(value) is int and value == n_features,
-        "best_epoch_": lambda value: type(value) is int,
-        "best_score_": lambda value: is_number(type(value)),
-        "history_": lambda value: (
-            isinstance(value, dict)
-            and all(isinstance(column, list) for column in value.values())
-            and all(is_number(type(item)) for column in value.values() for item in column)
-        ),
-    }
-    if not isinstance(fitted, dict) or not fitted.keys() <= is_right.keys():
-        raise ValueError(f"its fitted values are {shown(fitted)}, not some of {list(is_right)}.")
+    if not isinstance(fitted, dict) or not fitted.keys() <= _FITTED_VALUES.keys():
+        raise ValueError(
+            f"its fitted values are {shown(fitted)}, not some of {list(_FITTED_VALUES)}."
+        )
     if estimator.backbone is None and "n_features_in_" not in fitted:
         raise ValueError("it does not say n_features_in_.")
     for name, value in fitted.items():
-        if not is_right[name](value):
+        is_other = name == "n_features_in_" and value != n_features
+        if is_other or not _FITTED_VALUES[name](value):
             raise ValueError(f"its {name} is {shown(value)}.")
         setattr(estimator, name, value)
     if names is not None:

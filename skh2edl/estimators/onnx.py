@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..heads.base import TreeHead
 from ..heads.evidential import FlatOpinionHead, HENNHead
-from ..heads.h2edl import OpinionTreeHead
+from ..heads.h2edl import H2EDLHead
 from ..taxonomy.sums import at_nodes
 from ..taxonomy.taxonomy import Taxonomy
 from ..training.network import Network
@@ -152,7 +152,7 @@ class _Outputs(nn.Module):
     ) -> None:
         super().__init__()
         self.network, self.temperature = network, temperature
-        is_evidential = isinstance(network.head, (OpinionTreeHead, FlatOpinionHead, HENNHead))
+        is_evidential = isinstance(network.head, (H2EDLHead, FlatOpinionHead, HENNHead))
         self.has_opinions = is_evidential and temperature is None
         self.is_hedged = nodes is not None
         self.names = ["class_probability", "node_probability"]
@@ -177,7 +177,7 @@ class _Outputs(nn.Module):
         tree = head.segments.taxonomy
         nodes = at_nodes(decisions, tree, np.arange(tree.n_nodes), 1.0)
         outputs = [log_leaves.exp()[:, self.leaf_order], nodes]
-        if self.has_opinions and isinstance(head, OpinionTreeHead):
+        if self.has_opinions and isinstance(head, H2EDLHead):
             outputs += _tree_opinion(head, features)
         elif self.has_opinions:
             masses = head.masses(features)
@@ -195,7 +195,7 @@ class _Outputs(nn.Module):
         return path.gather(1, reached[:, None])[:, 0]
 
 
-def _tree_opinion(head: OpinionTreeHead, features: Tensor) -> tuple[Tensor, Tensor]:
+def _tree_opinion(head: H2EDLHead, features: Tensor) -> tuple[Tensor, Tensor]:
     segments, tree = head.segments, head.segments.taxonomy
     evidence = head.evidence(features)
     strength = segments.node_sum(evidence) + head.prior_weight
@@ -208,7 +208,7 @@ def _tree_opinion(head: OpinionTreeHead, features: Tensor) -> tuple[Tensor, Tens
 def _metadata(estimator: Any, head: TreeHead) -> dict[str, str]:
     tree, backbone = estimator.taxonomy_, estimator.network_.backbone
     leaves, focal_sets = list(tree.leaves), None
-    if isinstance(head, OpinionTreeHead):
+    if isinstance(head, H2EDLHead):
         focal_sets = leaves + list(tree.branching)
     elif isinstance(head, HENNHead):
         focal_sets = [*leaves, *map(tree.path, estimator.groups_), ()]

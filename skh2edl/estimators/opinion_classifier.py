@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -32,6 +33,7 @@ from .wrapping import (
     leaf_log_probability,
     look_inside,
     read_held_out,
+    split_unless_frozen,
     transformed,
 )
 
@@ -42,7 +44,7 @@ IntArray = npt.NDArray[np.int64]
 _MOST_LOG_ODDS = 20.0
 # How far the softmax of scores may be from predict_proba for the scores to count as logits.
 _SAME = 1e-3
-_N_PROBED = 100
+_N_PROBED = 100  # samples that this is looked up for
 # Longest of Newton's steps after the solver has converged.
 _POLISH = 1e-3
 # Least standard deviation of the strength, relative to its mean, from which c2 can be learnt.
@@ -196,7 +198,8 @@ class OpinionClassifier(TreeWrapper):
         weight = check_weight(sample_weight, None, labels)
         weight = np.where(tree.last_decision[nodes] < 0, 0.0, weight)
         check_something_to_learn(weight)
-        parts = read_held_out(self, self._read, X, y, nodes, arguments, groups)
+        splits = split_unless_frozen(self, X, nodes, groups)
+        parts = read_held_out(self, self._read, X, y, splits, arguments)
         rows = np.concatenate([rows for rows, _ in parts])
         logits = np.concatenate([logits for _, logits in parts])
         self.temperature_ = fit_temperature(logits, nodes[rows], weight[rows], tree)
@@ -464,23 +467,32 @@ def fit_vacuity(
             loss + leaf_weight * losses.log_risk(alpha, total + fan_out, paths.target)
         )
 
+    bounds = [(-_MOST_LOG_ODDS, _MOST_LOG_ODDS), (0, _MOST_LOG_ODDS if has_logits else 0)]
+    c0, c2 = _minimize(mean_loss, np.array([1.0, 0.1 if has_logits else 0.0]), bounds)
+    return np.array([c0 - c2 / scale * center, c2 / scale])
+
+
+def _minimize(
+    loss: Callable[[torch.Tensor], torch.Tensor],
+    start: FloatArray,
+    bounds: Sequence[tuple[float, float]],
+) -> FloatArray:
+    """Return where a function of few numbers is least, to the last digits."""
+
     def objective(values: FloatArray) -> tuple[float, FloatArray]:
         c = torch.tensor(values, requires_grad=True)
-        value = mean_loss(c)
+        value = loss(c)
         (gradient,) = torch.autograd.grad(value, c)
         return value.item(), gradient.numpy()
 
-    bounds = [(-_MOST_LOG_ODDS, _MOST_LOG_ODDS), (0, _MOST_LOG_ODDS if has_logits else 0)]
-    start = np.array([1.0, 0.1 if has_logits else 0.0])
     c = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds).x
     free = (np.array(bounds)[:, 0] < c) & (c < np.array(bounds)[:, 1])
     for _ in range(2):  # Newton's steps, for the digits that a line search cannot see
-        hessian = torch.autograd.functional.hessian(mean_loss, torch.tensor(c)).numpy()
+        hessian = torch.autograd.functional.hessian(loss, torch.tensor(c)).numpy()
         step = np.linalg.lstsq(hessian[np.ix_(free, free)], objective(c)[1][free])[0]
         c[free] -= np.clip(step, -_POLISH, _POLISH)
         c = np.clip(c, *np.transpose(bounds))
-    c0, c2 = c
-    return np.array([c0 - c2 / scale * center, c2 / scale])
+    return np.asarray(c)
 
 
 def _describe(logits: FloatArray, taxonomy: Taxonomy) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from ..metrics import level_accuracy
+from ..metrics.levels import level_accuracy
 from ..taxonomy.taxonomy import Taxonomy
 from .targets import check_labels
 

@@ -12,7 +12,7 @@ from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, check_cv
 from ..utils.validation import check_groups
 
 IntArray = npt.NDArray[np.int64]
-_N_SPLITS = 5
+_N_SPLITS = 5  # as scikit-learn takes for cv=None
 
 
 def held_out_splits(

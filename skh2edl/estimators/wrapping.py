@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -288,38 +288,55 @@ def fit_on(estimator: Any, X: Any, y: Any, arguments: Mapping[str, Any], rows: A
     return clone(estimator).fit(X, y, **arguments)
 
 
+def split_unless_frozen(
+    wrapper: Any, X: Any, labels: npt.NDArray[Any], groups: Any
+) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Return rows to fit on and rows held out; none for a frozen estimator.
+
+    Parameters
+    ----------
+    wrapper : TreeWrapper
+        With `cv`.
+    X, labels, groups
+        As in :func:`~skh2edl.estimators.splits.held_out_splits`.
+    """
+    if isinstance(wrapper.estimator, FrozenEstimator):
+        return []
+    return held_out_splits(wrapper.cv, X, labels, groups)
+
+
 def read_held_out(
     wrapper: Any,
     read: Callable[[Any, Any], Any],
     X: Any,
     y: Any,
-    labels: npt.NDArray[Any],
+    splits: Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
     arguments: Mapping[str, Any],
-    groups: Any,
+    fitted: Sequence[Any] | None = None,
 ) -> list[tuple[npt.NDArray[np.int64], Any]]:
     """Return rows, and what an estimator that was not fitted on them says of each.
 
     Parameters
     ----------
     wrapper : TreeWrapper
-        With `estimator_`, and `cv` and `n_jobs` unless its estimator is frozen.
+        With `estimator_`, and `n_jobs` unless its estimator is frozen.
     read : callable
         From a fitted estimator and samples to what is wanted.
     X, y
         As in a fit.
-    labels : ndarray of shape (n_samples,)
-        What the splits keep in proportion.
+    splits : sequence of (rows to fit on, rows held out)
+        From :func:`split_unless_frozen`.
     arguments : mapping of str to array-like
         From :func:`fit_arguments`.
-    groups : array-like of shape (n_samples,) or None
-        Groups, each on one side of a split.
+    fitted : sequence of classifiers, default=None
+        Those of the splits; None fits them.
     """
     if isinstance(wrapper.estimator, FrozenEstimator):
-        return [(np.arange(len(labels)), read(wrapper.estimator_, X))]
-    splits = held_out_splits(wrapper.cv, X, labels, groups)
-    fitted = Parallel(n_jobs=wrapper.n_jobs)(
-        delayed(fit_on)(wrapper.estimator, X, y, arguments, rows) for rows, _ in splits
-    )
+        return [(np.arange(len(y)), read(wrapper.estimator_, X))]
+    if fitted is None:
+        fitted = Parallel(n_jobs=wrapper.n_jobs)(
+            delayed(fit_on)(wrapper.estimator, X, y, arguments, rows) for rows, _ in splits
+        )
     return [
         (held, read(estimator, safe_indexing(X, held)))
         for estimator, (_, held) in zip(fitted, splits, strict=True)

@@ -21,6 +21,9 @@ _RANK_TERMS = {
     "kingdom", "phylum", "class", "order", "superfamily", "family", "subfamily", "tribe",
     "subtribe", "genus", "subgenus",
 }  # fmt: skip
+# Columns of a table of ranks beside the levels.
+_BESIDE_LEVELS = ("file_name", "score", "rank")
+# Those of Camtrap DP.
 OBSERVATION_TYPES = ("animal", "human", "vehicle", "blank", "unknown", "unclassified")
 
 
@@ -38,7 +41,8 @@ def rank_table(identifications: Identifications, k: int = 1) -> list[Row]:
     -------
     rows : list of dict
         ``file_name``, the levels, ``score``, and with one row for an image ``rank``, the level at
-        which it is identified.
+        which it is identified. The column of a level with one of these names begins with
+        ``level_``.
 
     Examples
     --------
@@ -52,6 +56,7 @@ def rank_table(identifications: Identifications, k: int = 1) -> list[Row]:
     ('Lynx lynx', 'Puma concolor')
     """
     tree, levels = identifications.taxonomy, level_names(identifications.taxonomy)
+    levels = [f"level_{name}" if name in _BESIDE_LEVELS else name for name in levels]
     if k == 1:
         return [
             {"file_name": name, **_ranks(path, levels), "score": _rounded(score), "rank": rank}

@@ -171,8 +171,7 @@ class Identifications:
         -------
         identifications : Identifications
         """
-        from ..decisions._opinions import opinion_method
-        from ..estimators.wrapping import find_taxonomy
+        from ..estimators.wrapping import find_taxonomy, opinion_method
 
         tree = find_taxonomy(estimator, taxonomy)
         if ids is None:

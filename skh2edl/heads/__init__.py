@@ -4,6 +4,7 @@
 evidence. `softmax` and `evidential` hold the baselines; docs/contributing.md says how to add one.
 """
 
+# Where pickles of version 0.1.0 find them.
 from .softmax import SoftmaxHead, SoftmaxTreeHead
 
 __all__ = ["SoftmaxHead", "SoftmaxTreeHead"]

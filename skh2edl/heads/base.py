@@ -1,7 +1,8 @@
 """Base classes of the heads: from a feature to a loss and to leaf log-probabilities.
 
 Heads compute in float32 whatever the backbone's precision (in float64 if given that), because in
-half precision the variance of an opinion vanishes.
+half precision the variance of an opinion vanishes. The defaults of a method's parameters are those
+of its classifier: a head has none.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from torch import Tensor, nn
 from ..taxonomy.taxonomy import Taxonomy
 from . import losses
 from .evidence import EVIDENCE_FUNCTIONS, LOGIT_OF_EVIDENCE
-from .large.blocks import Block, read_block
-from .large.paths import read_paths
+from .large.blocks import Block, logits_of_block
+from .large.paths import logits_on_paths
 from .tree_ops import Paths, TreeSegments, on_device, without_autocast
 
 # Number of leaves from which a training step evaluates only the weights on the batch's paths and a
 # prediction searches: a dense layer over all decisions would take most of the time and memory.
 LARGE_TREE = 20_000
+# Largest prior concentration, and the inverse of the least: sums of them are finite in float32.
+_MAX_PRIOR = 1e30
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ class TreeHead(nn.Module):
         weight, bias = self.linear.weight, self.linear.bias
         with without_autocast(features):
             own = features.to(weight.dtype)
-            return read_paths(own, weight, bias, paths, self.sparse_gradient)
+            return logits_on_paths(own, weight, bias, paths, self.sparse_gradient)
 
     def block_logits(self, features: Tensor, block: Block, wanted: Tensor | None = None) -> Tensor:
         """Return the logits of some decisions for all samples: (n_block, n).
@@ -148,7 +151,7 @@ class TreeHead(nn.Module):
         """
         weight, bias = self.linear.weight, self.linear.bias
         with without_autocast(features):
-            return read_block(features.to(weight.dtype), weight, bias, block, wanted)
+            return logits_of_block(features.to(weight.dtype), weight, bias, block, wanted)
 
     def prepare(self, targets: npt.ArrayLike) -> Targets:
         """Turn target nodes into what :meth:`loss` takes, on the CPU.
@@ -221,19 +224,19 @@ class EvidentialHead(TreeHead):
         Length of the feature.
     prior : ndarray of shape (n_outputs,)
         Prior concentration W a of each output.
-    evidence : {"softplus", "relu", "exp"}, default="softplus"
+    evidence : {"softplus", "relu", "exp"}
         How evidence grows with the logit.
-    evidence_scale : float, default=1.0
+    evidence_scale : float
         Factor s of the evidence.
-    learn_evidence_scale : bool, default=False
+    learn_evidence_scale : bool
         Whether that factor is trained.
-    initial_vacuity : float, default=0.5
+    initial_vacuity : float
         Vacuity of every opinion before training; it sets the initial bias.
-    kl_weight : float, default=1.0
+    kl_weight : float
         Full weight of the KL regulariser.
-    kl_per_child : bool, default=True
+    kl_per_child : bool
         Whether that weight is divided by the number of children of the node.
-    kl_ramp : float, default=0.5
+    kl_ramp : float
         Fraction of the training over which that weight rises from 0.
     """
 
@@ -243,15 +246,23 @@ class EvidentialHead(TreeHead):
         n_features: int,
         prior: npt.ArrayLike,
         *,
-        evidence: str = "softplus",
-        evidence_scale: float = 1.0,
-        learn_evidence_scale: bool = False,
-        initial_vacuity: float = 0.5,
-        kl_weight: float = 1.0,
-        kl_per_child: bool = True,
-        kl_ramp: float = 0.5,
+        evidence: str,
+        evidence_scale: float,
+        learn_evidence_scale: bool,
+        initial_vacuity: float,
+        kl_weight: float,
+        kl_per_child: bool,
+        kl_ramp: float,
     ) -> None:
-        initial = torch.tensor(np.asarray(prior)) * (1 / initial_vacuity - 1)
+        prior = np.asarray(prior)
+        wrong = prior[~((prior == 0) | (prior >= 1 / _MAX_PRIOR) & (prior <= _MAX_PRIOR))]
+        if wrong.size:
+            raise ValueError(
+                f"The prior gives a child the concentration {wrong[0]:.3g}, and a head, which "
+                f"computes in single precision, takes {1 / _MAX_PRIOR:g} to {_MAX_PRIOR:g}. Choose "
+                "a weight, a smoothing or a leaf_prior nearer to 1."
+            )
+        initial = torch.tensor(prior) * (1 / initial_vacuity - 1)
         super().__init__(taxonomy, n_features, initial.numel())
         with torch.no_grad():
             self.linear.bias.copy_(LOGIT_OF_EVIDENCE[evidence](initial / evidence_scale))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..taxonomy.taxonomy import Taxonomy
 from . import losses
 from .base import FlatTargets, LeafRanges, TreeHead
 from .evidence import EVIDENCE_FUNCTIONS
 from .evidential import cells_of, sum_last, supervised_leaves, with_sum
+from .familiarity import constant, squared_distance
 
 _concentration = EVIDENCE_FUNCTIONS["exp"]
 
@@ -34,11 +35,11 @@ class DAEDLHead(FlatTargets, TreeHead):
         The tree.
     n_features : int
         Length of the feature.
-    kl_weight : float, default=0.05
+    kl_weight : float
         Weight of the KL regulariser.
-    shrinkage : float, default=0.1
+    shrinkage : float
         Fraction of the covariance replaced by its mean variance times the identity.
-    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+    partial_labels : {"marginal", "soft", "drop"}
         What an ancestor label teaches. The density knows samples labelled with a leaf only.
     """
 
@@ -47,19 +48,18 @@ class DAEDLHead(FlatTargets, TreeHead):
         taxonomy: Taxonomy,
         n_features: int,
         *,
-        kl_weight: float = 0.05,
-        shrinkage: float = 0.1,
-        partial_labels: str = "marginal",
+        kl_weight: float,
+        shrinkage: float,
+        partial_labels: str,
     ) -> None:
         super().__init__(taxonomy, n_features, taxonomy.n_leaves)
         self.kl_weight = kl_weight
         self.shrinkage = shrinkage
         self.partial_labels = partial_labels
-        # Saved with the model, but neither trained nor resumed.
-        self.has_density = _constant(torch.zeros(taxonomy.n_leaves))
-        self.leaf_mean = _constant(torch.zeros(taxonomy.n_leaves, n_features))
-        self.whitening = _constant(torch.eye(n_features))
-        self.density_range = _constant(torch.tensor([0.0, 1.0]))
+        self.has_density = constant(torch.zeros(taxonomy.n_leaves))
+        self.leaf_mean = constant(torch.zeros(taxonomy.n_leaves, n_features))
+        self.whitening = constant(torch.eye(n_features))
+        self.density_range = constant(torch.tensor([0.0, 1.0]))
 
     def loss(self, features: Tensor, targets: LeafRanges, progress: float) -> Tensor:
         """Return the loss of each sample, without the density."""
@@ -131,7 +131,7 @@ class DAEDLHead(FlatTargets, TreeHead):
         g = (1 - self.shrinkage) * removed * grown / w.sum()
         g = torch.where(left > 0, g, 0.0)
         across = (x * own).sum(1, keepdim=True) - own @ mean.T
-        distance = _squared_distance(x, mean)
+        distance = squared_distance(x, mean)
         distance += (g / (1 - g * a))[:, None] * across.square()
         distance[torch.arange(len(x)), leaf] = grown.square() * a / (1 - g * a)
         absent = (self.has_density == 0).expand_as(distance).clone()
@@ -143,7 +143,7 @@ class DAEDLHead(FlatTargets, TreeHead):
         """Return the normalised density of each feature: (n,)."""
         low, high = self.density_range
         x = features.to(self.leaf_mean.dtype) @ self.whitening.T
-        distance = _squared_distance(x, self.leaf_mean @ self.whitening.T)
+        distance = squared_distance(x, self.leaf_mean @ self.whitening.T)
         logs = (-distance / 2).masked_fill(self.has_density == 0, -torch.inf)
         log_density = logs.logsumexp(1) + self.whitening.diagonal().log().sum()
         part = (log_density - low) / (high - low).clamp(min=torch.finfo(low.dtype).tiny)
@@ -163,13 +163,3 @@ class DAEDLHead(FlatTargets, TreeHead):
         strength = alpha.sum(1, keepdim=True)
         p = alpha / strength
         return p * (1 - p) / (strength + 1)
-
-
-def _squared_distance(x: Tensor, means: Tensor) -> Tensor:
-    # Written out, because ONNX knows no cdist.
-    squares = x.square().sum(1, keepdim=True) + means.square().sum(1)
-    return (squares - 2 * x @ means.T).clamp(min=0)
-
-
-def _constant(values: Tensor) -> nn.Parameter:
-    return nn.Parameter(values, requires_grad=False)

@@ -80,7 +80,7 @@ class FlatOpinionHead(FlatTargets, EvidentialHead):
         Length of the feature.
     prior : ndarray of shape (n_leaves,)
         Prior concentration W a of each leaf, in tree order.
-    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+    partial_labels : {"marginal", "soft", "drop"}
         What an ancestor label teaches.
     **options
         As in :class:`~skh2edl.heads.base.EvidentialHead`.
@@ -94,7 +94,7 @@ class FlatOpinionHead(FlatTargets, EvidentialHead):
         n_features: int,
         prior: npt.ArrayLike,
         *,
-        partial_labels: str = "marginal",
+        partial_labels: str,
         **options: Any,
     ) -> None:
         super().__init__(taxonomy, n_features, prior, **options)
@@ -176,13 +176,11 @@ class FlatEDLHead(FlatOpinionHead):
         The tree.
     n_features : int
         Length of the feature.
-    base_rate : ndarray of shape (n_leaves,), default=None
-        Base rate a of each leaf in tree order; None means uniform.
-    prior_weight : float, default=None
-        Prior weight W; None means the number of leaves.
-    risk : {"squared", "log", "digamma", "none"}, default="squared"
+    prior : ndarray of shape (n_leaves,)
+        Prior concentration W a of each leaf, in tree order.
+    risk : {"squared", "log", "digamma", "none"}
         The EDL risk.
-    leaf_weight : float, default=0.0
+    leaf_weight : float
         Weight of -log P(label).
     **options
         As in :class:`FlatOpinionHead`.
@@ -192,17 +190,13 @@ class FlatEDLHead(FlatOpinionHead):
         self,
         taxonomy: Taxonomy,
         n_features: int,
+        prior: npt.ArrayLike,
         *,
-        base_rate: npt.NDArray[np.float64] | None = None,
-        prior_weight: float | None = None,
-        risk: str = "squared",
-        leaf_weight: float = 0.0,
+        risk: str,
+        leaf_weight: float,
         **options: Any,
     ) -> None:
-        n_leaves = taxonomy.n_leaves
-        prior = np.ones(n_leaves) if base_rate is None else n_leaves * np.asarray(base_rate)
-        scale = 1.0 if prior_weight is None else prior_weight / n_leaves
-        super().__init__(taxonomy, n_features, scale * prior, **options)
+        super().__init__(taxonomy, n_features, prior, **options)
         self.risk = risk
         self.leaf_weight = leaf_weight
 
@@ -229,7 +223,7 @@ class IEDLHead(FlatOpinionHead):
         The tree.
     n_features : int
         Length of the feature.
-    fisher_weight : float, default=None
+    fisher_weight : float or None
         Weight c of the log determinant; None means ``min(0.05, 2 / n_leaves)``, because the
         published 0.05 collapses where there are a hundred leaves.
     **options
@@ -241,7 +235,7 @@ class IEDLHead(FlatOpinionHead):
         taxonomy: Taxonomy,
         n_features: int,
         *,
-        fisher_weight: float | None = None,
+        fisher_weight: float | None,
         **options: Any,
     ) -> None:
         super().__init__(taxonomy, n_features, np.ones(taxonomy.n_leaves), **options)
@@ -268,9 +262,9 @@ class REDLHead(FlatOpinionHead):
         The tree.
     n_features : int
         Length of the feature.
-    relaxation : float, default=1.0
+    relaxation : float
         λ₁, the weight of the evidence for other leaves.
-    leaf_prior : float, default=0.1
+    leaf_prior : float
         λ₂, the prior concentration of each leaf.
     **options
         As in :class:`FlatOpinionHead`.
@@ -281,8 +275,8 @@ class REDLHead(FlatOpinionHead):
         taxonomy: Taxonomy,
         n_features: int,
         *,
-        relaxation: float = 1.0,
-        leaf_prior: float = 0.1,
+        relaxation: float,
+        leaf_prior: float,
         **options: Any,
     ) -> None:
         super().__init__(taxonomy, n_features, np.full(taxonomy.n_leaves, leaf_prior), **options)
@@ -305,14 +299,14 @@ class REDLHead(FlatOpinionHead):
         return (evidence + prior) / (evidence + relaxed + self.prior.sum())
 
 
-def group_nodes_at(taxonomy: Taxonomy, level: str | int | None = None) -> npt.NDArray[np.int64]:
+def group_nodes_at(taxonomy: Taxonomy, level: str | int | None) -> npt.NDArray[np.int64]:
     """Return the nodes of a level; None means the first level with two or more nodes.
 
     Parameters
     ----------
     taxonomy : Taxonomy
         The tree.
-    level : str or int, default=None
+    level : str, int or None
         Name or depth of the level.
     """
     if level is None:
@@ -337,9 +331,8 @@ class HENNHead(FlatTargets, EvidentialHead):
         The tree.
     n_features : int
         Length of the feature.
-    group_nodes : ndarray of shape (n_groups,), default=None
-        Nodes whose leaves are the groups, in tree order; None means those of
-        :func:`group_nodes_at`.
+    group_nodes : ndarray of shape (n_groups,)
+        Nodes whose leaves are the groups, in tree order, such as :func:`group_nodes_at` returns.
     **options
         As in :class:`~skh2edl.heads.base.EvidentialHead`.
     """
@@ -352,12 +345,9 @@ class HENNHead(FlatTargets, EvidentialHead):
         self,
         taxonomy: Taxonomy,
         n_features: int,
-        *,
-        group_nodes: npt.ArrayLike | None = None,
+        group_nodes: npt.ArrayLike,
         **options: Any,
     ) -> None:
-        if group_nodes is None:
-            group_nodes = group_nodes_at(taxonomy)
         start = taxonomy.leaf_start[np.asarray(group_nodes)]
         stop = taxonomy.leaf_stop[np.asarray(group_nodes)]
         if not np.array_equal([0, *stop], [*start, taxonomy.n_leaves]):

@@ -45,13 +45,12 @@ class Familiarity(nn.Module):
         tree = segments.taxonomy
         self.segments = segments
         self._steps = depth_slices(tree)[:0:-1]
-        # Saved with the model, but neither trained nor resumed.
-        self.known = _constant(torch.zeros(tree.n_decisions))
-        self.mean = _constant(torch.zeros(tree.n_decisions, n_features))
-        self.centre = _constant(torch.zeros(tree.n_branching, n_features))
-        self.whitening = _constant(torch.eye(n_features))
-        self.middle = _constant(torch.zeros(2, tree.n_branching))
-        self.spread = _constant(torch.ones(2, tree.n_branching))
+        self.known = constant(torch.zeros(tree.n_decisions))
+        self.mean = constant(torch.zeros(tree.n_decisions, n_features))
+        self.centre = constant(torch.zeros(tree.n_branching, n_features))
+        self.whitening = constant(torch.eye(n_features))
+        self.middle = constant(torch.zeros(2, tree.n_branching))
+        self.spread = constant(torch.ones(2, tree.n_branching))
 
     @torch.no_grad()
     def fit(self, features: npt.NDArray[np.floating], targets: npt.NDArray[np.int64]) -> None:
@@ -103,7 +102,9 @@ class Familiarity(nn.Module):
         # A class of one sample has no mean without it.
         x, own = x[count[own] > 1], own[count[own] > 1]
         points = torch.from_numpy(np.concatenate([mean, centre]))
-        parts = [torch.zeros(2, 0, len(centre), dtype=torch.float64)]
+        passes = _means_below(self.segments)
+        # Of each node on the path of each sample; those of all nodes would not fit into memory.
+        found, nodes = [np.zeros((2, 0))], [np.zeros(0, dtype=np.int64)]
         for start in range(0, len(x), _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
             left_out = _distances_without_own(
@@ -113,11 +114,13 @@ class Familiarity(nn.Module):
                 torch.from_numpy(count[own[rows]]).double(),
                 weight / count.sum(),
             )
-            parts.append(self._strangeness(left_out, torch.from_numpy(count > 0)))
-        strangeness = torch.cat(parts, dim=1).numpy()
-        passes = _means_below(self.segments)[:, own]
+            on_path = passes[:, own[rows]].T
+            of_all = self._strangeness(left_out, torch.from_numpy(count > 0)).numpy()
+            found.append(of_all[:, on_path])
+            nodes.append(np.nonzero(on_path)[1])
+        strangeness, of_node = np.concatenate(found, axis=1), np.concatenate(nodes)
         for node in range(len(centre)):
-            values = strangeness[:, passes[node], node]
+            values = strangeness[:, of_node == node]
             if values.size == 0:  # then nothing is strange
                 middle, spread = np.full(2, _FARTHEST), np.full(2, _FARTHEST)
             else:
@@ -150,7 +153,7 @@ class Familiarity(nn.Module):
         """Return the familiarity of each feature at each node: (n, n_branching)."""
         with without_autocast(features):
             x = features.to(self.mean.dtype) @ self.whitening.T
-            distance = _squared_distance(x, torch.cat([self.mean, self.centre]))
+            distance = squared_distance(x, torch.cat([self.mean, self.centre]))
             strangeness = self._strangeness(distance, self.known > 0)
             least = torch.finfo(self.spread.dtype).tiny
             excess = (strangeness - self.middle[:, None]) / self.spread[:, None].clamp(min=least)
@@ -170,8 +173,8 @@ def _means_below(segments: TreeSegments) -> npt.NDArray[np.bool_]:
     return below
 
 
-def _squared_distance(x: Tensor, points: Tensor) -> Tensor:
-    # Written out, because ONNX knows no cdist.
+def squared_distance(x: Tensor, points: Tensor) -> Tensor:
+    """Return the squared distance of every row to every point; ONNX knows no cdist."""
     squares = x.square().sum(1, keepdim=True) + points.square().sum(1)
     return (squares - 2 * x @ points.T).clamp(min=0)
 
@@ -190,10 +193,11 @@ def _distances_without_own(
     removed = weight * grown
     correction = removed / (1 - removed * a).clamp(min=torch.finfo(a.dtype).eps)
     across = (x * residual).sum(1, keepdim=True) - residual @ points.T
-    distance = _squared_distance(x, points) + correction[:, None] * across.square()
+    distance = squared_distance(x, points) + correction[:, None] * across.square()
     distance[torch.arange(len(x)), own] = grown.square() * (a + correction * a.square())
     return distance
 
 
-def _constant(values: Tensor) -> nn.Parameter:
+def constant(values: Tensor) -> nn.Parameter:
+    """Return a parameter that is saved with the model, but neither trained nor resumed."""
     return nn.Parameter(values, requires_grad=False)

@@ -27,13 +27,11 @@ class FEDLHead(FlatTargets, TreeHead):
         The tree.
     n_features : int
         Length of the feature.
-    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+    partial_labels : {"marginal", "soft", "drop"}
         What an ancestor label teaches.
     """
 
-    def __init__(
-        self, taxonomy: Taxonomy, n_features: int, *, partial_labels: str = "marginal"
-    ) -> None:
+    def __init__(self, taxonomy: Taxonomy, n_features: int, *, partial_labels: str) -> None:
         super().__init__(taxonomy, n_features, 2 * taxonomy.n_leaves + 1)
         self.partial_labels = partial_labels
 

@@ -49,7 +49,7 @@ def supervised_nodes(taxonomy: Taxonomy, label_weight: np.ndarray) -> np.ndarray
     return passed
 
 
-class OpinionTreeHead(EvidentialHead):
+class H2EDLHead(EvidentialHead):
     """One Dirichlet opinion for every branching node (H2EDL).
 
     Parameters
@@ -64,15 +64,15 @@ class OpinionTreeHead(EvidentialHead):
         Prior weight W of each node.
     supervised : ndarray of bool of shape (n_branching,)
         Nodes that some training label passes through; the others report no evidence.
-    risk : {"squared", "log", "digamma", "none"}, default="squared"
+    risk : {"squared", "log", "digamma", "none"}
         The EDL risk L_edl; the paper's is "squared".
-    leaf_weight : float, default=0.0
+    leaf_weight : float
         Weight β of the leaf term, -log P(label).
-    consistency_weight : float, default=0.0
+    consistency_weight : float
         Weight γ of the penalty for vacuity that rises down the path.
-    depth_weights : sequence of float, default=None
+    depth_weights : sequence of float or None
         Weights w_d of the decisions of each depth; None means 1.
-    familiarity : {"none", "density"}, default="none"
+    familiarity : {"none", "density"}
         Whether predictions multiply the evidence of a node by the familiarity of the feature.
     **options
         As in :class:`EvidentialHead`.
@@ -93,11 +93,11 @@ class OpinionTreeHead(EvidentialHead):
         prior_weight: np.ndarray,
         supervised: np.ndarray,
         *,
-        risk: str = "squared",
-        leaf_weight: float = 0.0,
-        consistency_weight: float = 0.0,
-        depth_weights: Sequence[float] | None = None,
-        familiarity: str = "none",
+        risk: str,
+        leaf_weight: float,
+        consistency_weight: float,
+        depth_weights: Sequence[float] | None,
+        familiarity: str,
         **options: Any,
     ) -> None:
         prior = np.asarray(prior_weight)[taxonomy.decision_nodes] * base_rate
@@ -167,7 +167,7 @@ class OpinionTreeHead(EvidentialHead):
         return values.log_()
 
     def loss(self, features: Tensor, paths: Paths, progress: float) -> Tensor:
-        """Return the loss of each sample: L_path + β L_leaf + γ times rising vacuity.
+        """Return the loss of each sample: L_path + β L_leaf + γ times the penalty.
 
         Only the nodes on the path to the label enter, so outputs below an ancestor label receive
         no gradient.
@@ -191,7 +191,7 @@ class OpinionTreeHead(EvidentialHead):
             path = path + kl_weight * kl
         loss = self.depth_weights.index_select(0, paths.node) * path + self.leaf_weight * leaf
         if self.consistency_weight > 0:
-            loss = loss + self.consistency_weight * losses.rising_vacuity(
+            loss = loss + self.consistency_weight * losses.consistency_penalty(
                 probability.index_select(0, paths.target),
                 prior_weight / strength,
                 paths.has_previous,
@@ -207,3 +207,6 @@ class OpinionTreeHead(EvidentialHead):
         if self.risk == "digamma":
             return losses.digamma_risk(alpha, strength, paths.target)
         return leaf if self.risk == "log" else torch.zeros_like(leaf)
+
+
+OpinionTreeHead = H2EDLHead  # what pickles of version 0.1.0 call it

@@ -8,10 +8,10 @@ EDL risk L_edl, the Bayes risk             :func:`squared_risk`; variants: :func
 KL regulariser L_kl                        :func:`off_target_kl`
 its weight λ_t, annealed from 0 to λ_max   :func:`annealed`
 leaf term L_leaf = -log P(label)           the sum of :func:`log_risk` over the path
-consistency variant                        :func:`rising_vacuity`
+consistency variant                        :func:`consistency_penalty`
 =========================================  ===================================================
 
-They are weighted and added up in :meth:`skh2edl.heads.h2edl.OpinionTreeHead.loss`.
+They are weighted and added up in :meth:`skh2edl.heads.h2edl.H2EDLHead.loss`.
 
 An opinion is one branching node v on the path to the label of one sample. It is one *segment* of a
 batch, and the children of v are its *entries*. Concentrations are ``alpha = e + W a``: evidence e,
@@ -104,7 +104,7 @@ def _kl_term(x: Tensor, prior: Tensor) -> Tensor:
     return torch.lgamma(x) - torch.lgamma(prior) - (x - prior) * torch.digamma(x)
 
 
-def rising_vacuity(probability: Tensor, vacuity: Tensor, has_previous: Tensor) -> Tensor:
+def consistency_penalty(probability: Tensor, vacuity: Tensor, has_previous: Tensor) -> Tensor:
     """Return ``stopgrad(p_{v,c}) max(0, u_w - u_v)`` for consecutive nodes v, w of a path.
 
     It penalises vacuity that rises from a node to the child it is confident of.

@@ -26,14 +26,12 @@ class SoftmaxHead(FlatTargets, TreeHead):
         The tree.
     n_features : int
         Length of the feature.
-    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+    partial_labels : {"marginal", "soft", "drop"}
         What an ancestor label teaches: the sum of its leaves' probabilities, a uniform target
         over its leaves, or nothing.
     """
 
-    def __init__(
-        self, taxonomy: Taxonomy, n_features: int, partial_labels: str = "marginal"
-    ) -> None:
+    def __init__(self, taxonomy: Taxonomy, n_features: int, *, partial_labels: str) -> None:
         super().__init__(taxonomy, n_features, taxonomy.n_leaves)
         self.partial_labels = partial_labels
 
@@ -133,9 +131,9 @@ class HXEHead(SoftmaxHead):
         The tree.
     n_features : int
         Length of the feature.
-    depth_decay : float, default=0.1
+    depth_decay : float
         The rate a; 0 gives cross-entropy.
-    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+    partial_labels : {"marginal", "soft", "drop"}
         What an ancestor label teaches.
     """
 
@@ -146,10 +144,10 @@ class HXEHead(SoftmaxHead):
         taxonomy: Taxonomy,
         n_features: int,
         *,
-        depth_decay: float = 0.1,
-        partial_labels: str = "marginal",
+        depth_decay: float,
+        partial_labels: str,
     ) -> None:
-        super().__init__(taxonomy, n_features, partial_labels)
+        super().__init__(taxonomy, n_features, partial_labels=partial_labels)
         depth = self.segments.node_depth[self.segments.node]
         weight = (-depth_decay * depth.double()).exp().float()
         self.register_buffer("decision_weight", weight, persistent=False)
@@ -203,9 +201,9 @@ class SoftLabelHead(SoftmaxHead):
         The tree.
     n_features : int
         Length of the feature.
-    sharpness : float, default=10.0
+    sharpness : float
         The rate b; a large one gives cross-entropy.
-    partial_labels : {"marginal", "soft", "drop"}, default="marginal"
+    partial_labels : {"marginal", "soft", "drop"}
         What an ancestor label teaches.
     """
 
@@ -214,10 +212,10 @@ class SoftLabelHead(SoftmaxHead):
         taxonomy: Taxonomy,
         n_features: int,
         *,
-        sharpness: float = 10.0,
-        partial_labels: str = "marginal",
+        sharpness: float,
+        partial_labels: str,
     ) -> None:
-        super().__init__(taxonomy, n_features, partial_labels)
+        super().__init__(taxonomy, n_features, partial_labels=partial_labels)
         self.sharpness = sharpness
 
     def prepare(self, targets: npt.ArrayLike) -> SoftTargets:  # type: ignore[override]

@@ -1,6 +1,6 @@
 """Turn every accepted kind of image input into batches of uint8 tensors.
 
-The way of an image: an `ImageSource` reads it as an 8-bit RGB Pillow image, an `ImageTransform`
+How an image is read: an `ImageSource` reads it as an 8-bit RGB Pillow image, an `ImageTransform`
 brings it to the size of the backbone, an `ImageLoader` stacks it into a batch. Batches stay uint8
 (a quarter of the memory to move between processes and devices); the backbone normalises them.
 """

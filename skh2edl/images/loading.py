@@ -209,7 +209,7 @@ def default_n_workers(source: ImageSource, batch_size: int = 1) -> int:
     if process.daemon or process.name.startswith("Loky"):
         return 0
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    # One worker only adds the way between processes.
+    # One worker only adds the transfer between processes.
     return 0 if not n_cores or n_cores < 2 else min(8, max(2, n_cores // 2))
 
 

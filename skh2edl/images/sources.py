@@ -23,7 +23,7 @@ from .decoding import (
     upright,
 )
 
-NO_CROP = (0, 0, 0, 0)
+NO_CROP = (0, 0, 0, 0)  # the whole image
 
 
 class BadImageError(ValueError):

@@ -23,7 +23,7 @@ Matrix = npt.NDArray[np.float64]
 # A few blocks of this many numbers stay in a second-level cache; but each depth costs a handful
 # of numpy calls, which must not outweigh the numbers they work on.
 _BLOCK_SIZE = 1 << 15
-_BLOCK_SIZE_PER_LEVEL = 1 << 12
+_BLOCK_SIZE_PER_LEVEL = 1 << 12  # from nine depths on
 # Far from overflow even when the evidence of a million children is added up.
 _MOST_EVIDENCE = 1e300
 

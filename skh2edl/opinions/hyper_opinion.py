@@ -568,3 +568,13 @@ class HyperOpinion:
 
     def _repr_html_(self) -> str:
         return opinion_html(self)
+
+
+def check_opinion(opinion: Any) -> HyperOpinion:
+    """Return the hyper-opinion, or raise a TypeError that says where to get one."""
+    if not isinstance(opinion, HyperOpinion):
+        raise TypeError(
+            f"opinion must be a HyperOpinion, got {type(opinion).__name__}. Pass what "
+            "predict_hyper_opinion returns."
+        )
+    return opinion

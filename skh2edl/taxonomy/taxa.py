@@ -81,8 +81,20 @@ def ranked_nodes(
             f"No taxon has one of the ranks {shown(list(wanted or MAIN_RANKS))}; there are "
             f"{shown(sorted(own))}. Name those to keep with ranks=..."
         )
-    level_of = {rank: number for number, rank in enumerate(levels)}
+    return _keep_ranks(levels, order, ids, parents, names, ranks, root_name)
 
+
+def _keep_ranks(
+    levels: list[str],
+    order: IntArray,
+    ids: Sequence[Any],
+    parents: IntArray,
+    names: Sequence[str],
+    ranks: Sequence[str],
+    root_name: Name | None,
+) -> RankedNodes:
+    """Return the nodes of the taxa of some ranks, given all taxa in breadth-first order."""
+    level_of = {rank: number for number, rank in enumerate(levels)}
     # The nearest kept taxon at or above each, the node of each kept one, and its level.
     nearest = {-1: -1}
     node_of = {-1: 0}

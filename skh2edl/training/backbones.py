@@ -25,6 +25,7 @@ _SOURCES = ("hf-hub:", "hf_hub:", "local-dir:")
 # Of weights and images; convolutions are faster in it.
 _MEMORY_FORMAT = torch.channels_last
 
+# Precision of the hardware -> type that autocast computes in.
 _AUTOCAST = {
     "32-true": None,
     "bf16-mixed": torch.bfloat16,

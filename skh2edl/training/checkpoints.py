@@ -12,7 +12,7 @@ import torch
 
 from ..utils.files import write_atomically
 
-_FORMAT = 3
+_FORMAT = 3  # of the file; a release reads its own
 
 # What does not change the result of a fit: a run may be resumed with other values of these.
 PARAMETERS_THAT_MAY_DIFFER = {

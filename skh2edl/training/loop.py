@@ -27,7 +27,7 @@ from .distributed import (
     naming_lost_processes,
     spawn,
 )
-from .network import Boxed, Network, TrainingStep
+from .network import Network, TrainingStep, UncastTargets
 from .recipe import Hardware, Recipe, resolve_precision
 from .samples import Samples, TrainingSet
 from .selection import make_selection
@@ -92,7 +92,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class ValidationSet:
     """Samples that choose the epoch to keep.
 
     Parameters
@@ -126,7 +126,7 @@ class HeldOut:
 
 
 def identity_of_run(
-    network: Network, data: TrainingSet, held_out: HeldOut | None
+    network: Network, data: TrainingSet, held_out: ValidationSet | None
 ) -> dict[str, str]:
     """Hash the data and the start that a run must share with the checkpoint it resumes.
 
@@ -149,7 +149,7 @@ def train(
     data: TrainingSet,
     plan: Plan,
     *,
-    held_out: HeldOut | None = None,
+    held_out: ValidationSet | None = None,
     checkpoint: CheckpointFile | None = None,
     on_epoch: OnEpoch | None = None,
 ) -> Progress:
@@ -163,7 +163,7 @@ def train(
         What to train on.
     plan : Plan
         How to train.
-    held_out : HeldOut, default=None
+    held_out : ValidationSet, default=None
         What selects the epoch that is kept. None keeps the last epoch.
     checkpoint : CheckpointFile, default=None
         Where to resume from, and what to write after each epoch.
@@ -202,7 +202,7 @@ def _train_here(
     network: Network,
     plan: Plan,
     data: TrainingSet,
-    held_out: HeldOut | None,
+    held_out: ValidationSet | None,
     checkpoint: CheckpointFile | None,
     on_epoch: OnEpoch | None = None,
 ) -> Progress:
@@ -232,7 +232,7 @@ class _Run:
         network: Network,
         data: TrainingSet,
         plan: Plan,
-        held_out: HeldOut | None,
+        held_out: ValidationSet | None,
         batch_part: BatchPart,
     ) -> None:
         from timm.utils.model_ema import ModelEmaV3
@@ -319,7 +319,7 @@ class _Run:
             inputs = inputs.to(fabric.device, non_blocking=True)
             with naming_batches_of_one(len(self.data.targets), self.plan.batch_size):
                 progress = self.plan.progress(epoch + batch / n_batches)
-                losses = self.module(inputs, Boxed(prepared), progress)
+                losses = self.module(inputs, UncastTargets(prepared), progress)
             # Over all processes, so that their number does not change the step.
             total: Any = fabric.all_reduce(weight.sum(), reduce_op="sum")
             loss = (weight * losses).sum() / total.clamp(min=1e-12)

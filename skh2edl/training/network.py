@@ -16,8 +16,8 @@ from .backbones import Backbone
 from .devices import full_precision
 
 
-class Boxed:
-    """Targets in a box that mixed precision does not open: it would round what they hold."""
+class UncastTargets:
+    """Targets hidden from mixed precision, which would round what they hold."""
 
     def __init__(self, content: Targets) -> None:
         self.content = content
@@ -92,7 +92,7 @@ class TrainingStep(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, inputs: Tensor, targets: Boxed, progress: float) -> Tensor:
+    def forward(self, inputs: Tensor, targets: UncastTargets, progress: float) -> Tensor:
         """Return the loss of each sample."""
         return self.network.loss(inputs, targets.content, progress)
 

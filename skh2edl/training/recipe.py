@@ -149,29 +149,30 @@ PRIORS: dict[str, dict[str, Any]] = {
     "uniform": {},
     "inverse_frequency": {"power": 1.0},  # the paper's base-rate variant
 }
-# Parameter of a classifier -> the object that groups parameters, and those that have a name.
-GROUPS: dict[str, type[BaseEstimator]] = {"recipe": Recipe, "hardware": Hardware, "prior": Prior}
-NAMED = {"recipe": RECIPES, "hardware": {}, "prior": PRIORS}
+# Parameter of a classifier that takes an object with parameters of its own -> the class of that
+# object, and the objects that have a name.
+SETTINGS: dict[str, type[BaseEstimator]] = {"recipe": Recipe, "hardware": Hardware, "prior": Prior}
+NAMED_SETTINGS = {"recipe": RECIPES, "hardware": {}, "prior": PRIORS}
 
 
-def find_group(group: str, value: Any) -> Any:
-    """Return the object itself that groups parameters: None means its defaults.
+def resolve_settings(parameter: str, value: Any) -> Any:
+    """Return the recipe, hardware or prior that a parameter means: None means the default one.
 
     Parameters
     ----------
-    group : str
-        A key of `GROUPS`.
+    parameter : {"recipe", "hardware", "prior"}
+        Name of the classifier's parameter.
     value : object, str or None
-        What the classifier's parameter of that name is.
+        Its value.
 
     Examples
     --------
-    >>> find_group("recipe", "paper").backbone_lr_scale
+    >>> resolve_settings("recipe", "paper").backbone_lr_scale
     0.1
-    >>> find_group("hardware", None)
+    >>> resolve_settings("hardware", None)
     Hardware()
     """
-    kind, named = GROUPS[group], NAMED[group]
+    kind, named = SETTINGS[parameter], NAMED_SETTINGS[parameter]
     if isinstance(value, kind):
         return value
     if value is None:
@@ -179,7 +180,7 @@ def find_group(group: str, value: Any) -> Any:
     if isinstance(value, str) and value in named:
         return kind(**named[value])
     others = f"or one of {list(named)}" if named else "or None"
-    raise ValueError(f"{group} must be a {kind.__name__} {others}, got {value!r}.")
+    raise ValueError(f"{parameter} must be a {kind.__name__} {others}, got {value!r}.")
 
 
 def resolve_precision(precision: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .network import Network
-from .recipe import GROUPS, find_group
+from .recipe import SETTINGS, resolve_settings
 
 # They belong to what was learnt: a fit that resumes keeps them.
 _FIXED_ON_RESUME = (
@@ -62,7 +62,7 @@ def check_unchanged(estimator: Any) -> None:
 
 
 def _resolved(name: str, value: Any) -> Any:
-    return find_group(name, value) if name in GROUPS else value
+    return resolve_settings(name, value) if name in SETTINGS else value
 
 
 def resume_head(network: Network, previous: Network, label_weight: npt.NDArray[np.float64]) -> None:

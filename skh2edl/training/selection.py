@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from .. import metrics
+from ..metrics import levels
 from ..taxonomy.taxonomy import Taxonomy
 
 # What is better when smaller enters with a minus, as in scikit-learn.
 LEVEL_SCORES: dict[str, tuple[Callable[..., float], int]] = {
-    "accuracy": (metrics.level_accuracy, 1),
-    "balanced_accuracy": (metrics.level_balanced_accuracy, 1),
-    "neg_log_loss": (metrics.level_nll, -1),
-    "neg_brier_score": (metrics.level_brier, -1),
-    "neg_ece": (metrics.level_ece, -1),
+    "accuracy": (levels.level_accuracy, 1),
+    "balanced_accuracy": (levels.level_balanced_accuracy, 1),
+    "neg_log_loss": (levels.level_nll, -1),
+    "neg_brier_score": (levels.level_brier, -1),
+    "neg_ece": (levels.level_ece, -1),
 }
 
 

@@ -181,8 +181,8 @@ class _Objective:
         )
         if not np.isfinite(result.fun):
             raise FloatingPointError(
-                "The objective became NaN or infinite. Check the features for huge values, or "
-                "raise l2."
+                "The objective became NaN or infinite. Check the features and the parameters of "
+                "the loss for huge values, or raise l2."
             )
         self.set(result.x)
         self.head.zero_grad()  # a fitted model holds no gradient

@@ -16,6 +16,7 @@ TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".ckpt", ".tar")
 
 # Where training scripts put the weights, in the order of preference of timm.
 _WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model", "model_state_dict", "net")
+# What wrappers put before every name: data parallel, torch.compile, Lightning and the like.
 _PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.")
 
 # For the hub to say anything at all; its own client would try for a minute.

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from plain_heads import make_head
 from scipy.stats import binomtest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -125,8 +126,8 @@ def test_the_classifier_is_its_head_with_the_same_options(method, data):
     clf = method(TREE, backbone=None, l2=0.003, **options).fit(X, labels)
     given = dict(options)
     if prior := given.pop("prior", None):
-        given["prior_weight"] = prior.weight
-    head = kind(TREE, 6, **given).double()
+        given["prior"] = np.full(5, prior.weight / 5)
+    head = make_head(kind, TREE, 6, **given).double()
     assert type(clf.network_.head) is kind
     head.load_state_dict(clf.network_.head.state_dict())
     features = clf.network_.standardized(torch.from_numpy(X))
@@ -317,7 +318,7 @@ def test_daedl_knows_how_far_a_sample_is_from_the_training_samples(data):
     clf = DAEDLClassifier(TREE, backbone=None).fit(X, labels)
     head, features = clf.network_.head, clf.network_.standardized(torch.from_numpy(X))
     is_leaf = np.isin(labels.astype(str), TREE.leaves)
-    again = DAEDLHead(TREE, 6).double()
+    again = make_head(DAEDLHead, TREE, 6).double()
     position = [TREE.leaves.index(label) for label in labels[is_leaf]]
     again.fit_density(features[is_leaf], torch.tensor(position), torch.ones(is_leaf.sum()))
     torch.testing.assert_close(head.density(features), again.density(features))

@@ -79,6 +79,14 @@ def test_ranks_have_a_column_each_and_end_where_the_identification_does():
     assert rows[1]["score"] == pytest.approx(opinion()[1].probability("Lynx")[0], abs=1e-6)
 
 
+def test_a_level_with_the_name_of_another_column_has_a_column_of_its_own():
+    tree = Taxonomy.from_nested({"good": ["best"], "poor": None}, level_names=("score", "rank"))
+    found = Identifications.from_proba([[0.75, 0.25]], tree, ["a.jpg"])
+    level = {"level_score": "good", "level_rank": "best"}
+    assert rank_table(found) == [{"file_name": "a.jpg", **level, "score": 0.75, "rank": "rank"}]
+    assert rank_table(found, k=2)[0] == {"file_name": "a.jpg", **level, "score": 0.75}
+
+
 def test_the_best_leaves_of_an_image_are_rows_in_falling_order():
     rows = rank_table(identified(), k=3)
     assert len(rows) == 15

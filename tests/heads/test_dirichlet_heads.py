@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import reference
 import torch
+from plain_heads import make_head
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -25,14 +26,14 @@ FLAT = Taxonomy.flat(list("abc"))
 
 def fixed(kind, logits, **options):
     """A head whose logits are given: the features choose the row."""
-    head = kind(FLAT, len(logits), **options).double()
+    head = make_head(kind, FLAT, len(logits), **options).double()
     with torch.no_grad():
         head.linear.weight.copy_(torch.tensor(logits, dtype=torch.float64).T)
     return head, torch.eye(len(logits), dtype=torch.float64)
 
 
 def random_head(kind, tree=TREE, n_features=4, **options):
-    head = kind(tree, n_features, **options).double()
+    head = make_head(kind, tree, n_features, **options).double()
     rng = np.random.default_rng(0)
     with torch.no_grad():
         for parameter in head.linear.parameters():
@@ -112,7 +113,7 @@ def samples(n_samples=60, n_features=3, seed=0):
 
 
 def with_density(x, leaf, weight=None, **options):
-    head = DAEDLHead(FLAT, x.shape[1], **options).double()
+    head = make_head(DAEDLHead, FLAT, x.shape[1], **options).double()
     weight = np.ones(len(x)) if weight is None else weight
     head.fit_density(*(torch.from_numpy(np.asarray(value)) for value in (x, leaf, weight)))
     return head

@@ -8,6 +8,7 @@ import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_heads import make_head
 from strategies import taxonomies
 from torch.distributions import Dirichlet, kl_divergence
 
@@ -17,7 +18,7 @@ from skh2edl.heads.daedl import DAEDLHead
 from skh2edl.heads.evidence import EVIDENCE_FUNCTIONS
 from skh2edl.heads.evidential import FlatEDLHead, HENNHead, IEDLHead, REDLHead
 from skh2edl.heads.fedl import FEDLHead
-from skh2edl.heads.h2edl import RISKS, OpinionTreeHead
+from skh2edl.heads.h2edl import RISKS, H2EDLHead
 from skh2edl.heads.softmax import HXEHead, SoftLabelHead, SoftmaxHead
 
 # A pass-through root, so that groups are on the second level; a group with nodes inside, a group
@@ -43,7 +44,7 @@ def make(kind, tree=TREE, seed=0, dtype=torch.float64, **options):
     """A head with random weights, from the start with the full weight of each term."""
     if issubclass(kind, (*EVIDENTIAL, HENNHead)):
         options = {"kl_ramp": 0.0, "kl_per_child": False, **options}
-    head = kind(tree, N_FEATURES, **options).to(dtype)
+    head = make_head(kind, tree, N_FEATURES, **options).to(dtype)
     rng = np.random.default_rng(seed)
     with torch.no_grad():
         for parameter in head.linear.parameters():
@@ -111,9 +112,9 @@ def test_flat_edl_is_h2edl_on_a_flat_tree(risk, evidence):
         "kl_per_child": True,
         "evidence_scale": 4.0,
     }
-    flat = make(FlatEDLHead, tree, base_rate=base_rate, prior_weight=2.0, **options)
-    ours = OpinionTreeHead(
-        tree, N_FEATURES, base_rate, np.array([2.0]), np.array([True]), **options
+    flat = make(FlatEDLHead, tree, prior=2.0 * base_rate, **options)
+    ours = make_head(
+        H2EDLHead, tree, N_FEATURES, base_rate, np.array([2.0]), np.array([True]), **options
     ).double()
     ours.linear.load_state_dict(flat.linear.state_dict())
     features = make_features(6)
@@ -192,7 +193,7 @@ def test_iedl_weighs_errors_by_fisher_information(reading):
 @pytest.mark.parametrize(("n_leaves", "weight"), [(2, 0.05), (40, 0.05), (100, 0.02), (400, 0.005)])
 def test_the_weight_of_the_determinant_shrinks_with_the_number_of_leaves(n_leaves, weight):
     tree = Taxonomy.flat(range(n_leaves))
-    assert IEDLHead(tree, 1).fisher_weight == pytest.approx(weight)
+    assert make_head(IEDLHead, tree, 1).fisher_weight == pytest.approx(weight)
 
 
 # R-EDL ----------------------------------------------------------------------------------------
@@ -351,10 +352,10 @@ def test_henn_probabilities_and_beliefs():
 
 
 def test_henn_takes_the_first_level_that_decides_and_refuses_other_covers():
-    assert HENNHead(TREE, 1).group.tolist() == [0, 0, 0, 0, 1, 1, 2]
+    assert make_head(HENNHead, TREE, 1).group.tolist() == [0, 0, 0, 0, 1, 1, 2]
     for labels in (["cat", "dog"], ["cat", "wild", "dog", "fish"], ["dog", "cat", "fish"]):
         with pytest.raises(ValueError, match=r"every leaf once, in tree order.*one level"):
-            HENNHead(TREE, 1, group_nodes=TREE.resolve(labels))
+            make_head(HENNHead, TREE, 1, group_nodes=TREE.resolve(labels))
 
 
 # Softmax over leaves, tree in the loss -----------------------------------------------------------
@@ -405,7 +406,7 @@ def test_soft_labels_follow_kinship(reading):
 
 def test_a_soft_label_written_out():
     # H = 3, the height of "all": lynx itself 0, under wild 1, under cat 2, anything else 3.
-    head = SoftLabelHead(TREE, 1, sharpness=3.0).double()
+    head = make_head(SoftLabelHead, TREE, 1, sharpness=3.0).double()
     q = head.prepare([TREE.node("lynx")]).distribution[0].numpy()
     expected = np.exp([0, -1, -1, -2, -3, -3, -3])
     np.testing.assert_allclose(q, expected / expected.sum(), rtol=1e-12)
@@ -416,8 +417,10 @@ def test_pass_through_nodes_above_all_leaves_do_not_change_soft_labels(tree, len
     names = ["root", *(f"top {number}" for number in range(length)), *tree.names[1:]]
     chained = Taxonomy(names, [-1, *range(length), *(tree.parents[1:] + length)])
     for node in range(1, tree.n_nodes):
-        below = SoftLabelHead(chained, 1).prepare([node + length]).distribution
-        torch.testing.assert_close(below, SoftLabelHead(tree, 1).prepare([node]).distribution)
+        below = make_head(SoftLabelHead, chained, 1).prepare([node + length]).distribution
+        torch.testing.assert_close(
+            below, make_head(SoftLabelHead, tree, 1).prepare([node]).distribution
+        )
 
 
 @pytest.mark.parametrize("reading", READINGS)

@@ -6,11 +6,12 @@ import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_heads import make_head as make_plain_head
 from strategies import taxonomies
 
 from skh2edl import H2EDLClassifier, HyperOpinion, Prior, Taxonomy
 from skh2edl.heads.evidence import EVIDENCE_FUNCTIONS
-from skh2edl.heads.h2edl import RISKS, OpinionTreeHead
+from skh2edl.heads.h2edl import RISKS, H2EDLHead
 
 PLANES = Taxonomy.from_nested({"Boeing": {"737": ["737-700", "737-800"]}, "Cessna": ["172"]})
 
@@ -21,8 +22,14 @@ def make_head(tree, seed, supervised=True, **options):
     base_rate = rng.uniform(0.1, 1, tree.n_decisions)
     base_rate /= np.add.reduceat(base_rate, tree.decision_offsets[:-1])[tree.decision_nodes]
     prior_weight = rng.uniform(0.5, 6, tree.n_branching)
-    head = OpinionTreeHead(
-        tree, 2, base_rate, prior_weight, np.full(tree.n_branching, supervised), **options
+    head = make_plain_head(
+        H2EDLHead,
+        tree,
+        2,
+        base_rate,
+        prior_weight,
+        np.full(tree.n_branching, supervised),
+        **options,
     ).double()
     with torch.no_grad():
         for parameter in head.linear.parameters():
@@ -65,7 +72,9 @@ def test_a_node_without_training_labels_stays_vacuous():
 def test_equal_probabilities_of_different_evidence_have_different_vacuity():
     fan_out = np.diff(PLANES.decision_offsets)
     base_rate = (1 / fan_out)[PLANES.decision_nodes]
-    head = OpinionTreeHead(PLANES, 1, base_rate, fan_out * 1.0, fan_out > 0, evidence_scale=2.0)
+    head = make_plain_head(
+        H2EDLHead, PLANES, 1, base_rate, fan_out * 1.0, fan_out > 0, evidence_scale=2.0
+    )
     torch.nn.init.ones_(head.linear.weight)
     torch.nn.init.zeros_(head.linear.bias)
     features = torch.tensor([[-3.0], [4.0]])  # the logits of all children

@@ -6,12 +6,13 @@ import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_heads import make_head
 from strategies import taxonomies
 from torch import nn
 
 from skh2edl import HyperOpinion, Taxonomy
 from skh2edl.heads.evidence import EVIDENCE_FUNCTIONS, LOGIT_OF_EVIDENCE
-from skh2edl.heads.h2edl import RISKS, OpinionTreeHead
+from skh2edl.heads.h2edl import RISKS, H2EDLHead
 from skh2edl.heads.softmax import SoftmaxHead, SoftmaxTreeHead
 
 TREE = Taxonomy.from_nested(
@@ -34,7 +35,7 @@ def opinion_head(tree=TREE, seed=0, dtype=torch.float64, supervised=None, **opti
     prior_weight = rng.uniform(0.5, 6, tree.n_branching)
     if supervised is None:
         supervised = np.ones(tree.n_branching, dtype=bool)
-    head = OpinionTreeHead(tree, N_FEATURES, base_rate, prior_weight, supervised, **options)
+    head = make_head(H2EDLHead, tree, N_FEATURES, base_rate, prior_weight, supervised, **options)
     randomise(head, rng, dtype)
     # The head keeps float32; the reference knows all digits.
     head.base_rate.copy_(torch.from_numpy(base_rate))
@@ -70,7 +71,9 @@ def heads_of_every_kind(tree=TREE, dtype=torch.float64, seed=0):
     rng = np.random.default_rng(seed)
     opinion = opinion_head(tree, seed, dtype, leaf_weight=0.1, kl_ramp=0.0)[0]
     flat = [
-        randomise(SoftmaxHead(tree, N_FEATURES, partial_labels), rng, dtype)
+        randomise(
+            make_head(SoftmaxHead, tree, N_FEATURES, partial_labels=partial_labels), rng, dtype
+        )
         for partial_labels in ("marginal", "soft", "drop")
     ]
     return [opinion, randomise(SoftmaxTreeHead(tree, N_FEATURES), rng, dtype), *flat]
@@ -132,7 +135,10 @@ def test_cross_entropy_along_the_path_equals_a_loop():
 
 @pytest.mark.parametrize("partial_labels", ["marginal", "soft", "drop"])
 def test_flat_cross_entropy_reads_an_ancestor_as_asked(partial_labels):
-    head = randomise(SoftmaxHead(TREE, N_FEATURES, partial_labels), np.random.default_rng(0))
+    head = randomise(
+        make_head(SoftmaxHead, TREE, N_FEATURES, partial_labels=partial_labels),
+        np.random.default_rng(0),
+    )
     features = make_features(TREE.n_nodes)
     ours = head.loss(features, head.prepare(every_node()), 0)
     for node, row in enumerate(logits_of(head, features)):
@@ -338,7 +344,7 @@ def test_a_node_that_was_never_supervised_reports_no_evidence():
     assert (opinion.vacuity[:, unseen] == 1).all()
     np.testing.assert_allclose(conditional[:, columns], np.tile(base_rate[columns], (5, 1)))
     # A held-out label below the node is judged by what is reported there.
-    loss = OpinionTreeHead.loss(head, features, head.prepare([TREE.node("puma")] * 5), 0)
+    loss = H2EDLHead.loss(head, features, head.prepare([TREE.node("puma")] * 5), 0)
     silent = logits_of(head, features)
     silent[:, columns] = -np.inf
     expected = [
@@ -354,7 +360,7 @@ def test_a_new_opinion_has_the_vacuity_asked_for_and_the_base_rates(evidence, va
     _, base_rate, prior_weight = opinion_head()
     options = {"evidence": evidence, "evidence_scale": 7.0, "initial_vacuity": vacuity}
     supervised = np.ones(TREE.n_branching, dtype=bool)
-    fresh = OpinionTreeHead(TREE, N_FEATURES, base_rate, prior_weight, supervised, **options)
+    fresh = make_head(H2EDLHead, TREE, N_FEATURES, base_rate, prior_weight, supervised, **options)
     features = make_features(2, dtype=torch.float32)
     with torch.no_grad():
         found = fresh.evidence(features).numpy()
@@ -373,7 +379,7 @@ def test_the_logit_of_an_evidence_gives_that_evidence(evidence):
 
 def test_a_new_softmax_is_uniform():
     features = make_features(2, dtype=torch.float32)
-    flat = SoftmaxHead(TREE, N_FEATURES).leaf_log_probability(features)
+    flat = make_head(SoftmaxHead, TREE, N_FEATURES).leaf_log_probability(features)
     np.testing.assert_allclose(flat.detach(), -np.log(TREE.n_leaves), rtol=1e-6)
 
 
@@ -406,8 +412,8 @@ def test_softmax_leaf_probabilities_are_products_that_sum_to_one(tree, seed):
 def test_on_a_flat_tree_the_objective_is_plain_evidential_learning(risk):
     tree = Taxonomy.flat(["a", "b", "c", "d"])
     n_children = np.array([4.0])
-    head = OpinionTreeHead(
-        tree, N_FEATURES, np.full(4, 0.25), n_children, np.array([True]), risk=risk
+    head = make_head(
+        H2EDLHead, tree, N_FEATURES, np.full(4, 0.25), n_children, np.array([True]), risk=risk
     )
     randomise(head, np.random.default_rng(3))
     features = make_features(4)
@@ -475,7 +481,7 @@ def test_a_large_tree_has_the_dense_loss_and_gradients(monkeypatch, make, sparse
 
 def test_a_flat_head_is_dense_however_large_the_tree(monkeypatch):
     monkeypatch.setattr("skh2edl.heads.base.LARGE_TREE", 1)
-    assert not SoftmaxHead(TREE, N_FEATURES).is_large
+    assert not make_head(SoftmaxHead, TREE, N_FEATURES).is_large
 
 
 def test_only_the_weights_on_the_paths_to_the_labels_are_touched_in_a_large_tree(monkeypatch):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from strategies import taxonomies
 
 from skh2edl import Taxonomy
-from skh2edl.heads.large import paths as path_read_out
-from skh2edl.heads.large.paths import read_paths
+from skh2edl.heads.large import paths as large_paths
+from skh2edl.heads.large.paths import logits_on_paths
 from skh2edl.heads.tree_ops import TreeSegments
 
 N_FEATURES = 3
@@ -32,8 +32,8 @@ def test_logits_and_gradients_are_those_of_the_dense_layer(in_place, tree, spars
     paths = TreeSegments(tree).paths(nodes)
     features, weight, bias = tensors = linear_layer(tree, len(nodes))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(path_read_out, "_in_place", lambda _: in_place)
-        ours = read_paths(*tensors, paths, sparse)
+        patch.setattr(large_paths, "_in_place", lambda _: in_place)
+        ours = logits_on_paths(*tensors, paths, sparse)
         expected = (features @ weight.T + bias)[paths.owner, paths.decision]
         torch.testing.assert_close(ours, expected)
         factor = torch.arange(1.0, len(ours) + 1, dtype=torch.float64)
@@ -48,7 +48,7 @@ def test_a_sparse_gradient_holds_the_weights_on_the_paths_each_once():
     tree = Taxonomy.from_nested({"a": ["b", "c"], "d": ["e", "f"], "g": None})
     paths = TreeSegments(tree).paths(tree.resolve(["e", "f", "e"]))
     features, weight, bias = linear_layer(tree, 3)
-    read_paths(features, weight, bias, paths, sparse=True).sum().backward()
+    logits_on_paths(features, weight, bias, paths, sparse=True).sum().backward()
     assert weight.grad._indices()[0].tolist() == sorted(set(paths.decision.tolist()))
 
 
@@ -59,7 +59,7 @@ def test_features_need_not_lie_in_order():
     results = []
     for order in (lambda x: x, lambda x: x.T.contiguous().T):
         own = order(weight).requires_grad_()
-        logits = read_paths(order(features), own, bias, paths)
+        logits = logits_on_paths(order(features), own, bias, paths)
         results.append((logits, *torch.autograd.grad(logits.square().sum(), own)))
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other)

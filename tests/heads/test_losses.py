@@ -111,20 +111,20 @@ def test_the_divergence_has_right_gradients():
     )
 
 
-def test_rising_vacuity_counts_rises_between_nodes_of_one_path_only():
+def test_the_consistency_penalty_counts_rises_between_nodes_of_one_path_only():
     probability = torch.tensor([0.5, 0.8, 0.9, 0.25, 0.5])
     vacuity = torch.tensor([0.2, 0.6, 0.1, 0.9, 1.0])
     has_previous = torch.tensor([False, True, True, False, True])
-    ours = losses.rising_vacuity(probability, vacuity, has_previous)
+    ours = losses.consistency_penalty(probability, vacuity, has_previous)
     # 0.5 (0.6 - 0.2); a fall; another sample begins; 0.25 (1.0 - 0.9)
     torch.testing.assert_close(ours, torch.tensor([0, 0.2, 0, 0, 0.025]))
 
 
-def test_rising_vacuity_pulls_at_vacuity_and_not_at_probability():
+def test_the_consistency_penalty_pulls_at_vacuity_and_not_at_probability():
     probability = torch.tensor([0.5, 0.8], dtype=torch.float64, requires_grad=True)
     vacuity = torch.tensor([0.2, 0.6], dtype=torch.float64, requires_grad=True)
     has_previous = torch.tensor([False, True])
-    losses.rising_vacuity(probability, vacuity, has_previous).sum().backward()
+    losses.consistency_penalty(probability, vacuity, has_previous).sum().backward()
     assert probability.grad is None
     torch.testing.assert_close(vacuity.grad, torch.tensor([-0.5, 0.5], dtype=torch.float64))
 

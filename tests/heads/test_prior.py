@@ -45,6 +45,17 @@ def test_a_wrong_prior_is_refused_by_name(kind, options, message):
         kind(TREE, backbone=None, prior=Prior(**options)).fit(np.eye(5), TREE.leaves)
 
 
+@pytest.mark.parametrize("kind", [H2EDLClassifier, FlatEDLClassifier])
+@pytest.mark.parametrize(
+    "prior",
+    [Prior(weight=1e39), Prior(weight=1e-50), Prior(power=1.0, smoothing=1e-300)],
+    ids=["large", "small", "rare"],
+)
+def test_a_prior_beyond_single_precision_is_refused_as_the_prior(kind, prior):
+    with pytest.raises(ValueError, match=r"The prior gives a child .* 1e-30 to 1e\+30"):
+        kind(TREE, backbone=None, prior=prior).fit(np.eye(4, 5), TREE.leaves[:4])
+
+
 def test_a_flat_opinion_has_the_base_rates_and_the_weight_of_its_prior():
     X, y = np.eye(6, 5), [*TREE.leaves, "lynx"]
     clf = FlatEDLClassifier(TREE, backbone=None, prior=Prior(power=1.0, weight=3.0)).fit(X, y)

@@ -7,10 +7,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from plain_heads import make_head
 from strategies import taxonomies
 
 from skh2edl import Taxonomy
-from skh2edl.heads.h2edl import OpinionTreeHead
+from skh2edl.heads.h2edl import H2EDLHead
 from skh2edl.heads.large.search import search_leaves
 from skh2edl.heads.softmax import SoftmaxTreeHead
 
@@ -27,7 +28,8 @@ def random_head(tree, seed, spread, evidence):
     if evidence is not None:
         supervised = rng.random(tree.n_branching) < 0.8
         base_rate = (1 / fan_out)[tree.decision_nodes]
-        head = OpinionTreeHead(
+        head = make_head(
+            H2EDLHead,
             tree,
             N_FEATURES,
             base_rate,
@@ -119,7 +121,7 @@ def test_leaves_without_evidence_come_in_tree_order_by_paths_of_any_fan_out():
     )
     base_rate = (1 / np.diff(tree.decision_offsets))[tree.decision_nodes]
     supervised = np.zeros(tree.n_branching, dtype=bool)
-    head = OpinionTreeHead(tree, 1, base_rate, np.full(tree.n_branching, 2.0), supervised)
+    head = make_head(H2EDLHead, tree, 1, base_rate, np.full(tree.n_branching, 2.0), supervised)
     features = torch.zeros(1, 1, dtype=torch.float64)
     leaves, _ = search_leaves(head.double().eval(), features, tree.n_leaves)
     np.testing.assert_array_equal(leaves, [range(24)])
@@ -149,7 +151,7 @@ def test_impossible_leaves_come_last_and_in_tree_order(k):
     # Of the root, of "a" and of "c".
     base_rate = np.array([*(0.5, 0.5, 0.0), *(0.0, 1.0, 0.0), *(0.5, 0.5)])
     supervised = np.zeros(tree.n_branching, dtype=bool)
-    head = OpinionTreeHead(tree, 1, base_rate, np.ones(tree.n_branching), supervised).eval()
+    head = make_head(H2EDLHead, tree, 1, base_rate, np.ones(tree.n_branching), supervised).eval()
     leaves, log_probability = search_leaves(head, torch.zeros(2, 1), k)
     names = ["a2", "b", "a1", "a3", "c1", "c2"]
     assert [[tree.leaves[leaf] for leaf in row] for row in leaves] == [names[:k]] * 2

@@ -37,21 +37,9 @@ THREADS = {"threads as they come": None, "one thread for all": 1}
 
 def opinion_head(tree, n_features):
     """Return the head of a default H2EDLClassifier, every node of it supervised."""
-    from skh2edl.estimators.h2edl import H2EDLClassifier, evidence_options
-    from skh2edl.heads.h2edl import OpinionTreeHead
+    from skh2edl import H2EDLClassifier
 
-    default = H2EDLClassifier(tree)
-    fan_out = np.diff(tree.decision_offsets)
-    return OpinionTreeHead(
-        tree,
-        n_features,
-        (1 / fan_out)[tree.decision_nodes],
-        fan_out * 1.0,
-        np.ones(tree.n_branching, dtype=bool),
-        risk=default.risk,
-        leaf_weight=default.leaf_weight,
-        **evidence_options(default),
-    )
+    return H2EDLClassifier(tree)._make_head(tree, n_features, np.ones(tree.n_nodes))
 
 
 def make_step(head, features, nodes, optimizers=()):

@@ -81,7 +81,7 @@ class Block:
         return shifted, self.node_sum(shifted.exp()).log()
 
 
-def read_block(
+def logits_of_block(
     features: Tensor, weight: Tensor, bias: Tensor, block: Block, wanted: Tensor | None = None
 ) -> Tensor:
     """Return the logits of some decisions for all samples: (n_block, n).

@@ -20,7 +20,7 @@ _SUM = 0
 _dot = torch.ops.aten._embedding_bag_per_sample_weights_backward.default
 
 
-def read_paths(
+def logits_on_paths(
     features: Tensor, weight: Tensor, bias: Tensor, paths: Paths, sparse: bool = False
 ) -> Tensor:
     """Return the logits of the decisions on the paths: (n_entries,).
@@ -36,10 +36,10 @@ def read_paths(
     sparse : bool, default=False
         Whether the gradient of the weight is sparse: it holds only the decisions on the paths.
     """
-    return _ReadPaths.apply(features, weight, bias, paths, sparse)  # type: ignore[no-any-return]
+    return _LogitsOnPaths.apply(features, weight, bias, paths, sparse)  # type: ignore[no-any-return]
 
 
-class _ReadPaths(torch.autograd.Function):
+class _LogitsOnPaths(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, paths: Paths, sparse: bool

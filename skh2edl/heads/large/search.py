@@ -24,8 +24,8 @@ _GROUP = 64
 # Logits evaluated at once: few enough for the cache of a processor, enough to outweigh the cost of
 # a call. Fewer where features are long, because what one step finds may spare the next.
 _MAX_VALUES = 2**20
-_MAX_WEIGHTS = 2**24
-_MAX_VALUES_ON_DEVICE = 2**24
+_MAX_WEIGHTS = 2**24  # read for them
+_MAX_VALUES_ON_DEVICE = 2**24  # 64 MB; a GPU has no such cache and wants large steps
 # From so many decisions on, the best nodes of each sample are opened before the others: as many as
 # leaves are asked for, and once, from many decisions on, so many more.
 _SOME_DECISIONS = 512
