@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -290,25 +291,28 @@ class TreeClassifier(
         held_out = None
         if by_epochs and not one_epoch:
             data, held_out = self._hold_out(
-                data, labels, groups, validation, backbone, taxonomy, seed
+                data, usable, labels, groups, validation, backbone, taxonomy, seed
             )
-        self.taxonomy_ = taxonomy
-        self.classes_ = taxonomy.sorted_leaf_labels
-        network = self._make_network(backbone, data, previous)
+        network = self._make_network(backbone, taxonomy, data, previous)
         # How far the KL weight has risen: a fit that resumes a whole one has it in full.
         before = 0.0 if previous is None else getattr(self, "annealing_", 1.0)
         after = min(1.0, before + 1 / self.max_epochs) if one_epoch else 1.0
         if by_epochs:
             plan = self._plan(seed, one_epoch, before, after)
-            self._train(network, data, held_out, plan, context)
+            self._train(network, taxonomy, data, held_out, plan, context)
         else:
-            self._minimize(network, data, before < 1, context)
+            self._minimize(network, taxonomy, data, before < 1, context)
+        # Only now: a fit that fails leaves the model of the fit before as it was.
+        self.taxonomy_ = taxonomy
+        self.classes_ = taxonomy.sorted_leaf_labels
         self.annealing_ = after
         self.network_ = network.eval()
         self._fitted_with = fixed_parameters(self)
         self._after_training(X, labels, sample_weight)
 
-    def _minimize(self, network: Network, data: TrainingSet, ramp: bool, context: Any) -> None:
+    def _minimize(
+        self, network: Network, taxonomy: Taxonomy, data: TrainingSet, ramp: bool, context: Any
+    ) -> None:
         """Fit the head to fixed features with L-BFGS."""
         assert isinstance(data.samples, FeatureSamples)
         values = minimize_head(
@@ -321,7 +325,7 @@ class TreeClassifier(
             tol=self.tol,
             ramp=ramp,
             verbose=self.verbose,
-            on_iteration=make_reporter(self, context, "iteration"),
+            on_iteration=make_reporter(self, taxonomy, context, "iteration"),
         )
         self.n_iter_ = len(values)
         self.history_ = {"iteration": list(range(len(values))), "objective": values}
@@ -329,6 +333,7 @@ class TreeClassifier(
     def _train(
         self,
         network: Network,
+        taxonomy: Taxonomy,
         data: TrainingSet,
         held_out: ValidationSet | None,
         plan: Plan,
@@ -340,7 +345,7 @@ class TreeClassifier(
         if folder is not None:
             identity = {
                 "parameters": hash_values(encode(self._parameters_of_a_run())),
-                "taxonomy": hash_values(self.taxonomy_.to_json()),
+                "taxonomy": hash_values(taxonomy.to_json()),
                 **identity_of_run(network, data, held_out),
             }
             checkpoint = CheckpointFile(folder, identity)
@@ -350,7 +355,7 @@ class TreeClassifier(
             plan,
             held_out=held_out,
             checkpoint=checkpoint,
-            on_epoch=make_reporter(self, context, "epoch"),
+            on_epoch=make_reporter(self, taxonomy, context, "epoch"),
         )
         self.n_iter_ = len(progress.history)
         self.history_ = {
@@ -358,6 +363,15 @@ class TreeClassifier(
         }
         if held_out is not None:
             self.best_epoch_, self.best_score_ = progress.best_epoch, progress.best_score
+            if np.isnan(progress.best_score):
+                warnings.warn(
+                    "The selection score of the validation samples is NaN, so the last epoch is "
+                    "kept: the usual scores need labels that name leaves. Give such samples as "
+                    "X_val and y_val, choose another selection in the recipe, or set "
+                    "validation_fraction=None.",
+                    UserWarning,
+                    stacklevel=4,
+                )
 
     # Steps of a fit --------------------------------------------------------------------------
 
@@ -411,13 +425,17 @@ class TreeClassifier(
         return self.solver == "auto" and n_weights > _MAX_WEIGHTS_OF_LBFGS
 
     def _make_network(
-        self, backbone: Backbone | None, data: TrainingSet, previous: Network | None
+        self,
+        backbone: Backbone | None,
+        taxonomy: Taxonomy,
+        data: TrainingSet,
+        previous: Network | None,
     ) -> Network:
         """Return the network to train: new, or with what an earlier fit learnt."""
         n_features = self.n_features_in_ if backbone is None else backbone.n_features
-        counts = np.bincount(data.targets, data.weight, minlength=self.taxonomy_.n_nodes)
-        label_weight = self.taxonomy_.sum_below(counts)
-        network = Network(backbone, self._make_head(self.taxonomy_, n_features, label_weight))
+        counts = np.bincount(data.targets, data.weight, minlength=taxonomy.n_nodes)
+        label_weight = taxonomy.sum_below(counts)
+        network = Network(backbone, self._make_head(taxonomy, n_features, label_weight))
         features = data.samples.features if isinstance(data.samples, FeatureSamples) else None
         if features is not None and features.dtype == np.float64:
             network.double()
@@ -474,6 +492,7 @@ class TreeClassifier(
     def _hold_out(
         self,
         data: TrainingSet,
+        usable: npt.NDArray[np.bool_],
         labels: npt.NDArray[Any],
         groups: Any,
         validation: tuple[Any, Any],
@@ -486,14 +505,15 @@ class TreeClassifier(
         if (X_val is None) != (y_val is None):
             raise ValueError("Give both X_val and y_val, or neither.")
         if X_val is not None:
-            read, _ = self._read_X(X_val, backbone, reset=False)
-            y_val = check_labels(y_val, len(read))
-            return data, ValidationSet(read, y_val, self._recipe().selection, taxonomy)
+            read, usable = self._read_X(X_val, backbone, reset=False)
+            y_val, kept = check_labels(y_val, len(read)), np.flatnonzero(usable)
+            selection = self._recipe().selection
+            return data, ValidationSet(read.subset(kept), y_val[kept], selection, taxonomy)
         if self.validation_fraction is None:
             return data, None
         train, held = split_validation(data.targets, groups, self.validation_fraction, seed)
-        selection = self._recipe().selection
-        held_out = ValidationSet(data.samples.subset(held), labels[held], selection, taxonomy)
+        selection, kept = self._recipe().selection, held[usable[held]]
+        held_out = ValidationSet(data.samples.subset(kept), labels[kept], selection, taxonomy)
         return data.subset(train), held_out
 
     def _plan(self, seed: int, one_epoch: bool, before: float, after: float) -> Plan:

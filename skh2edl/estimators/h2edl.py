@@ -30,7 +30,8 @@ KL_WEIGHT = 0.1  # over the number of children; a larger one costs likelihood an
 KL_RAMP = 0.5  # evidence accumulates in the first half of the training
 LEAF_WEIGHT = 1.0  # the squared risk alone learns slowly where a node has many children
 
-# The terms of the paper's four variants: H2EDLClassifier(tree, **VARIANTS["plain"]).
+# The terms of the paper's four variants, for H2EDLClassifier(tree, **VARIANTS["plain"]); with the
+# paper's constants too it is H2EDLClassifier(tree, **PAPER, **VARIANTS["plain"]).
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {"leaf_weight": 0.0},
     "leaf-path": {"leaf_weight": 0.1},

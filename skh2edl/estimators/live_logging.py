@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ..taxonomy.taxonomy import Taxonomy
 from ..training.network import Network
 
 
@@ -36,7 +37,7 @@ def telling_callbacks(estimator: Any, X: Any, y: Any) -> Iterator[Any]:
 
 
 def make_reporter(
-    estimator: Any, context: Any, task: str
+    estimator: Any, taxonomy: Taxonomy, context: Any, task: str
 ) -> Callable[[Network, dict[str, float]], bool] | None:
     """Return what tells callbacks of an epoch or iteration, or None if there are no callbacks.
 
@@ -44,6 +45,8 @@ def make_reporter(
     ----------
     estimator : classifier
         In its `fit`.
+    taxonomy : Taxonomy
+        The tree of this fit.
     context : CallbackContext or None
         Of :func:`telling_callbacks`.
     task : {"epoch", "iteration"}
@@ -57,8 +60,8 @@ def make_reporter(
         step.call_on_fit_task_begin(estimator=estimator)
         state = {
             "network_": network,
-            "taxonomy_": estimator.taxonomy_,
-            "classes_": estimator.classes_,
+            "taxonomy_": taxonomy,
+            "classes_": taxonomy.sorted_leaf_labels,
         }
         return bool(
             step.call_on_fit_task_end(

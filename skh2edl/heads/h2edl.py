@@ -175,7 +175,7 @@ class H2EDLHead(EvidentialHead):
         prior_weight = self.prior_weight.index_select(0, paths.node)
         base_rate = self.base_rate.index_select(0, paths.decision)
         prior = paths.to_entries(prior_weight) * base_rate
-        # A held-out label may pass through a node that no training label passed.
+        # A sample of weight 0 may pass through a node that no other passes.
         supervised = paths.to_entries(self.supervised.index_select(0, paths.node))
         alpha = self.to_evidence(self.path_logits(features, paths)) * supervised + prior
         strength = paths.segment_sum(alpha)

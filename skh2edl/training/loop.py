@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -276,7 +277,9 @@ class _Run:
                 record = {"epoch": epoch, "loss": float(batch_losses.mean())}
                 if self.held_out is not None:
                     record["val_score"] = self._validate(trained)
-                    if progress.best_weights is None or record["val_score"] > progress.best_score:
+                    # Of epochs without a score the last is kept.
+                    is_first = progress.best_weights is None or math.isnan(progress.best_score)
+                    if is_first or record["val_score"] > progress.best_score:
                         progress.best_epoch, progress.best_score = epoch, record["val_score"]
                         progress.best_weights = copy_state(trained)
                 record["learning_rate"] = self.optimizer.param_groups[-1]["lr"]

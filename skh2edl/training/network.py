@@ -63,8 +63,9 @@ class Network(nn.Module):
             buffer.copy_(torch.as_tensor(np.asarray(values)))
 
     def features(self, inputs: Tensor) -> Tensor:
-        """Return what the head reads: (n, n_features)."""
-        return self.standardized(inputs if self.backbone is None else self.backbone(inputs))
+        """Return what the head reads, (n, n_features), of images or of a backbone's features."""
+        is_read = self.backbone is None or inputs.ndim == 2
+        return self.standardized(inputs if is_read else self.backbone(inputs))
 
     def standardized(self, features: Tensor) -> Tensor:
         """Return features as the head expects them."""

@@ -12,11 +12,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import NotFittedError, UndefinedMetricWarning
 from sklearn.model_selection import GridSearchCV
 
-from skh2edl import FlatCEClassifier, H2EDLClassifier, Hardware, Recipe, Taxonomy, load_model
+from skh2edl import (
+    FlatCEClassifier,
+    H2EDLClassifier,
+    Hardware,
+    ImageFeatureExtractor,
+    Recipe,
+    Taxonomy,
+    load_model,
+)
 from skh2edl.heads.base import EvidentialHead
 from skh2edl.training.checkpoints import CheckpointFile
 from skh2edl.training.recipe import RECIPES, resolve_precision
@@ -52,6 +61,11 @@ def small_fit(**parameters):
         "hardware": Hardware(accelerator="cpu"),
     }
     return H2EDLClassifier(TREE, **options).set_params(**parameters)
+
+
+def fit_seed(random_state):
+    """Return the seed that a fit draws from its random state."""
+    return int(np.random.RandomState(random_state).randint(2**31 - 1))
 
 
 def weights_of(clf):
@@ -122,6 +136,72 @@ def test_selection_takes_any_scorer(pictures):
     assert set(by_scorer.history_["val_score"]) <= {k / 6 for k in range(7)}
     with pytest.raises(ValueError, match="selection='beauty' is not known"):
         small_fit(recipe__selection="beauty").fit(*pictures)
+
+
+def test_the_last_epoch_is_kept_where_no_validation_label_names_a_leaf(pictures):
+    images, labels = pictures
+    coarse = np.array([TREE.ancestor(name, 1) if name in COLOURS else name for name in labels])
+    same = {"learning_rate": 1e-2, "recipe__patience": 1}
+    clf = small_fit(validation_fraction=None, **same)
+    with pytest.warns(UserWarning) as told:  # noqa: PT030 - each is looked at below
+        clf.fit(images, coarse, X_val=images[:8], y_val=coarse[:8])
+    assert "NaN, so the last epoch is kept" in str(told[-1].message)
+    assert {each.category for each in told[:-1]} == {UndefinedMetricWarning}
+    assert (clf.n_iter_, clf.best_epoch_) == (3, 2)
+    last = small_fit(validation_fraction=None, **same).fit(images, coarse)
+    assert np.array_equal(clf.predict_proba(images), last.predict_proba(images))
+
+
+@pytest.mark.parametrize("call", ["fit", "partial_fit"])
+def test_epochs_on_a_frozen_backbone_are_those_on_its_features(pictures, call):
+    images, labels = pictures
+    frozen = small_fit(finetune="head", solver="adamw", weights=None)
+    getattr(frozen, call)(images, labels)
+    extractor = ImageFeatureExtractor(
+        "test_resnet", weights=None, image_size=16, random_state=fit_seed(frozen.random_state)
+    )
+    features = extractor.fit_transform(images)
+    alone = small_fit(backbone=None, solver="adamw")
+    getattr(alone, call)(features, labels)
+    expected = alone.predict_proba(features)
+    assert frozen.predict_proba(images) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_fit_that_fails_leaves_the_model_of_the_fit_before(pictures):
+    images, labels = pictures
+    clf = small_fit(max_epochs=1).fit(images, labels)
+    before = clf.predict_proba(images[:4])
+
+    def broken(estimator, X, y):
+        raise RuntimeError("no score")
+
+    other = Taxonomy.flat(["day", "night", "dusk"])
+    clf.set_params(taxonomy=other, recipe__selection=broken)
+    with pytest.raises(RuntimeError, match="no score"):
+        clf.fit(images, np.array(other.leaves)[np.arange(64) % 3])
+    assert clf.taxonomy_ == TREE
+    assert np.array_equal(clf.predict_proba(images[:4]), before)
+
+
+def test_features_of_unreadable_images_do_not_select_the_epoch(pictures, tmp_path):
+    images, labels = pictures
+    files = []
+    for number, image in enumerate(images[:8]):
+        files.append(tmp_path / f"{number}.png")
+        Image.fromarray(image).save(files[-1])
+    files[3].write_bytes(b"no image")
+    seen = []
+
+    def count(estimator, X, y):
+        seen.append(list(y))
+        return 0.0
+
+    clf = small_fit(
+        finetune="head", solver="adamw", max_epochs=1, on_bad_image="skip", recipe__selection=count
+    )
+    with pytest.warns(UserWarning, match="1 of 8 images could not be read"):
+        clf.fit(images, labels, X_val=files, y_val=labels[:8])
+    assert seen == [[*labels[:3], *labels[4:8]]]
 
 
 def test_explicit_validation_data_select_the_epoch(pictures):
