@@ -115,12 +115,12 @@ def verdict(report: EvaluationReport) -> str:
         groups[verdict_of(level, report.trust)].append(f"{level_name(level.name)} ({right})")
     said = []
     if groups["trust"]:
-        said.append(f"Trust {listed(groups['trust'])}.")
+        said.append(f"trust {listed(groups['trust'])}")
     if groups["with care"]:
-        said.append(f"Use with care: {listed(groups['with care'])}.")
+        said.append(f"use with care {listed(groups['with care'])}")
     if groups["not alone"]:
-        said.append(f"Do not rely on {listed(groups['not alone'], 'or')}.")
-    return " ".join(said)
+        said.append(f"do not rely on {listed(groups['not alone'], 'or')}")
+    return f"If it must name every image: {'; '.join(said)}."
 
 
 def which_level(report: EvaluationReport) -> Question:
@@ -155,8 +155,8 @@ def hedge_sentence(report: EvaluationReport) -> str:
     """Say how often the hedge predicts at each level, and how often it is right there."""
     hedge = usual_hedge(report.hedges)
     start = (
-        "That is when it must name a class for every image. If it may say a coarser class when "
-        f"unsure, to be right {percent(hedge.target)} of the time (the hedge)"
+        "If it may say a coarser class when unsure, to be right "
+        f"{percent(hedge.target)} of the time (the hedge)"
     )
     if not np.isfinite(hedge.threshold):
         return f"{start}: too few images to set that."

@@ -15,12 +15,13 @@ def test_the_verdict_says_what_to_trust_how_often_it_is_right_and_what_not():
     # All 160 kinds are right, and 120 of the species.
     report = report_of(COUNTS)
     assert report.verdict == (
-        "Trust “kind” (100 % right, 160 of 160). Use with care: “species” (75 % right, 120 of 160)."
+        "If it must name every image: trust “kind” (100 % right, 160 of 160); use with care "
+        "“species” (75 % right, 120 of 160)."
     )
     assert report.questions[0].answer == "Only “kind”"
     assert report.questions[0].sentences[0] == report.verdict
     worse = report_of(COUNTS | {("puma", "lynx"): 40})
-    assert "Do not rely on “species” (60 % right, 120 of 200)." in worse.verdict
+    assert "; do not rely on “species” (60 % right, 120 of 200)." in worse.verdict
 
 
 def test_a_level_is_trusted_by_the_lower_end_of_its_interval():
@@ -135,7 +136,7 @@ def test_a_class_that_a_trusted_level_is_surely_not_right_for_is_named():
     # 303 of 315 kinds are right. Upper ends by the score interval: 3 of 15 45 %, 13 of 15 96 %.
     counts = {("lynx", "lynx"): 300, ("fox", "lynx"): 12, ("fox", "fox"): 3}
     report = report_of(counts)
-    assert report.verdict.startswith("Trust “kind” (96 % right, 303 of 315)")
+    assert report.verdict.startswith("If it must name every image: trust “kind” (96 % right")
     said = [each for each in report.questions[3].sentences if each.startswith("Where the image")]
     assert said == [
         "Where the image may show dog (3 of 15): so many of these are right at “kind”, though 96 % "
