@@ -57,7 +57,7 @@ class EvaluationReport:
     title : str, default="Evaluation"
         Heading of the page.
     facts : mapping of str to str, default=None
-        Further facts about model and data for the foot of the page.
+        Further facts about model and data for the foot of the page; a "note" stands at its top.
     untaught : sequence of labels, default=()
         Branching nodes that no training label passed through.
     calibration_note : str, default=""

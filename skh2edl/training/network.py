@@ -64,8 +64,9 @@ class Network(nn.Module):
 
     def features(self, inputs: Tensor) -> Tensor:
         """Return what the head reads, (n, n_features), of images or of a backbone's features."""
-        is_read = self.backbone is None or inputs.ndim == 2
-        return self.standardized(inputs if is_read else self.backbone(inputs))
+        if self.backbone is not None and inputs.ndim > 2:
+            inputs = self.backbone(inputs)
+        return self.standardized(inputs)
 
     def standardized(self, features: Tensor) -> Tensor:
         """Return features as the head expects them."""
