@@ -53,7 +53,8 @@ def section(name, command):
     lines = [line.strip() for line in examples.splitlines() if line.strip()]
     flags = ", ".join(f"`{named(p)}`" for p in command.params if is_flag(p))
     code = "```bash\n" + "\n".join(lines) + "\n```"
-    return "\n\n".join([f"## {name}", quoted(said.strip()), code, f"Flags: {flags}."])
+    parts = [f"## {name}", quoted(said.strip()), code]
+    return "\n\n".join([*parts, f"Flags: {flags}."] if flags else parts)
 
 
 def is_flag(parameter):

@@ -7,6 +7,7 @@ means over the seeds that both have. "seen" and "not seen" follow from the rule 
 import numpy as np
 
 OURS, FLAT = "H2EDL", "Flat-CE"
+CHOSEN = "H2EDL, chosen"  # on frozen features, with its penalty chosen on validation images
 MAIN = 20  # epochs of the usual budget
 # How a reader calls data and networks.
 SHORT = {
@@ -28,9 +29,9 @@ def grouped(records):
         run = record["experiment"]
         network = run["features"] or run["parameters"]["backbone"]
         kind = "frozen" if run["features"] else run["parameters"].get("recipe", "from scratch")
-        if run["features"] and run["method"] == OURS and run["grid"]:
-            continue  # on frozen features the default speaks: nothing chosen
         method = run["method"].removesuffix(", nothing chosen").removesuffix(", marginal")
+        if run["features"] and run["method"] == OURS and run["grid"]:
+            method = CHOSEN
         key = (run["dataset"], network, kind, run["coarse_fraction"])
         of_epochs = groups.setdefault(key, {}).setdefault(run["epochs"], {})
         of_epochs.setdefault(method, {})[run["seed"]] = record
@@ -85,14 +86,14 @@ def rows_of(key, by_epochs):
     widens = bool((np.diff(gaps) > 0).all())
     rows.append(("That gain widens with depth", key, widens, f"{text} points"))
     if main is not None and 2 * main in usual:
-        twice = by_epochs[2 * main]
-        change = {
-            score: [
-                mean(each, FLAT, at(-1, score), OURS) - mean(each, OURS, at(-1, score), FLAT)
-                for each in (of, twice)
-            ]
-            for score in ("ece", "nll")
-        }
+        both = (of, by_epochs[2 * main])
+        seeds = set.intersection(*(set(each[method]) for each in both for method in (OURS, FLAT)))
+
+        def gap(each, score):
+            figure = at(-1, score)
+            return np.mean([figure(each[FLAT][seed]) - figure(each[OURS][seed]) for seed in seeds])
+
+        change = {score: [gap(each, score) for each in both] for score in ("ece", "nll")}
         text = (
             f"ECE {100 * change['ece'][0]:+.1f} to {100 * change['ece'][1]:+.1f} points, "
             f"NLL {change['nll'][0]:+.3f} to {change['nll'][1]:+.3f}"
@@ -132,14 +133,15 @@ def coarse_rows(key, by_epochs, groups):
     rows = []
     for epochs, of in by_epochs.items():
         texts, ours = [], np.nan
-        for method in (OURS, FLAT, "Flat-CE, drop"):
+        own = CHOSEN if key[2] == "frozen" else OURS  # all have a penalty that was chosen
+        for method in (own, FLAT, "Flat-CE, drop"):
             before = whole.get(epochs, {})
             base = "Flat-CE" if method.startswith("Flat-CE") else method
             top = at(0, "balanced_accuracy")
             change = 100 * (mean(of, method, top) - mean(before, base, top))
             if np.isfinite(change):
                 texts.append(f"{method} {change:+.2f}")
-                ours = change if method == OURS else ours
+                ours = change if method == own else ours
         if np.isfinite(ours):
             claim = f"{key[3]:.0%} of the labels cut to the top cost at most a point there"
             rows.append((claim, key, ours >= -1, ", ".join(texts) + " points of bAcc"))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
-from signal import SIG_DFL, SIGINT, signal
+from signal import SIG_IGN, SIGINT, signal
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
@@ -157,20 +157,27 @@ def _say(console: Console, text: str) -> None:
 def _train_both(insects: LabelledImages, epochs: int, verbose: int) -> tuple[Any, Any]:
     """Train H2EDL here and Flat-CE beside it, in a process of its own."""
     spawned = get_context("spawn")  # a fork of a process with threads may hang
-    inlet, outlet = spawned.Pipe(duplex=False)
-    flat = _untrained("FlatCEClassifier", insects, epochs)
-    arguments = (outlet, flat, insects.images, insects.labels)
-    beside = spawned.Process(target=_fit_and_send, args=arguments, daemon=True)
-    beside.start()
-    outlet.close()  # so that the end of that process is the end of the pipe
-    model = train("H2EDLClassifier", insects, epochs, verbose)
+    ours, theirs = spawned.Pipe()
+    beside = spawned.Process(target=_fit_and_send, args=(theirs,), daemon=True)
+    before = signal(SIGINT, SIG_IGN)  # inherited: an interrupt ends it by way of this process
     try:
-        return model, pickle.loads(inlet.recv_bytes())
-    except EOFError:
+        beside.start()
+    finally:
+        signal(SIGINT, before)
+    theirs.close()  # so that the end of that process is the end of the pipe
+    flat = _untrained("FlatCEClassifier", insects, epochs)
+    try:
+        # Not as arguments: `start` would wait forever for a process that died before it read them.
+        ours.send_bytes(pickle.dumps((flat, insects.images, insects.labels)))
+        model = train("H2EDLClassifier", insects, epochs, verbose)
+        return model, pickle.loads(ours.recv_bytes())
+    except (EOFError, ConnectionError):
         raise RuntimeError(
             "The process that trains Flat-CE ended early, perhaps for lack of memory. Try fewer "
             "--pictures."
         ) from None
+    finally:
+        beside.terminate()
 
 
 def train(method: str, insects: LabelledImages, epochs: int, verbose: int = 0) -> Any:
@@ -213,10 +220,10 @@ def _fit(classifier: Any, images: npt.NDArray[np.uint8], labels: Any) -> Any:
     return classifier.fit(images, labels)
 
 
-def _fit_and_send(outlet: Connection, classifier: Any, images: Any, labels: Any) -> None:
-    signal(SIGINT, SIG_DFL)  # an interrupt ends this process without a traceback
+def _fit_and_send(pipe: Connection) -> None:
+    classifier, images, labels = pickle.loads(pipe.recv_bytes())
     # As bytes: torch would share the weights by way of this process, which ends.
-    outlet.send_bytes(pickle.dumps(_fit(classifier, images, labels)))
+    pipe.send_bytes(pickle.dumps(_fit(classifier, images, labels)))
 
 
 def save(

@@ -56,7 +56,7 @@ def rank_table(identifications: Identifications, k: int = 1) -> list[Row]:
     ('Lynx lynx', 'Puma concolor')
     """
     tree, levels = identifications.taxonomy, level_names(identifications.taxonomy)
-    levels = [f"level_{name}" if name in _BESIDE_LEVELS else name for name in levels]
+    levels = _level_columns(levels)
     if k == 1:
         return [
             {"file_name": name, **_ranks(path, levels), "score": _rounded(score), "rank": rank}
@@ -80,6 +80,16 @@ def rank_table(identifications: Identifications, k: int = 1) -> list[Row]:
         for row, name in enumerate(identifications.ids)
         for leaf in best[row].tolist()
     ]
+
+
+def _level_columns(levels: Sequence[str]) -> list[str]:
+    """Return a column for each level: its name, with "level_" before it until no other has it."""
+    columns: list[str] = []
+    for name in levels:
+        while name in (*_BESIDE_LEVELS, *columns):
+            name = f"level_{name}"
+        columns.append(name)
+    return columns
 
 
 def darwin_core_occurrences(

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import multiprocessing
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -142,6 +143,22 @@ def test_the_demo_says_so_when_the_other_process_ends_early(monkeypatch):
     insects = story.draw_insects(100, 0.0, seed=0)
     with pytest.raises(RuntimeError, match="Flat-CE ended early"):
         demo._train_both(insects, 1, 0)
+
+
+def test_the_demo_says_so_when_the_other_process_ends_before_it_has_read_anything(monkeypatch):
+    whole = demo._untrained
+
+    def after_its_end(*arguments):
+        for child in multiprocessing.active_children():
+            child.kill()
+        return whole(*arguments)
+
+    monkeypatch.setattr(demo, "_untrained", after_its_end)
+    # More than a pipe holds.
+    insects = story.draw_insects(1500, 0.0, seed=0)
+    with pytest.raises(RuntimeError, match="Flat-CE ended early"):
+        demo._train_both(insects, 1, 0)
+    assert not multiprocessing.active_children()
 
 
 def test_the_demo_computes_with_one_thread_and_gives_the_others_back(monkeypatch):

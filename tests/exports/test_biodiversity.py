@@ -87,6 +87,13 @@ def test_a_level_with_the_name_of_another_column_has_a_column_of_its_own():
     assert rank_table(found, k=2)[0] == {"file_name": "a.jpg", **level, "score": 0.75}
 
 
+def test_no_level_takes_the_column_of_another():
+    tree = Taxonomy.from_paths([("x", "y"), ("x", "z")], level_names=("level_score", "score"))
+    (row,) = rank_table(Identifications.from_proba([[1.0, 0.0]], tree, ["a.jpg"]))
+    levels = {"level_score": "x", "level_level_score": "y"}
+    assert row == {"file_name": "a.jpg", **levels, "score": 1.0, "rank": "score"}
+
+
 def test_the_best_leaves_of_an_image_are_rows_in_falling_order():
     rows = rank_table(identified(), k=3)
     assert len(rows) == 15
