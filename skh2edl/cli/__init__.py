@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
+from ..utils.memory import keep_freed_memory
 from ..utils.optional import import_optional
 
 
@@ -16,6 +17,8 @@ def main() -> None:
             import_optional(package, extra="cli")
     except ImportError as missing:
         sys.exit(f"The skh2edl command cannot start. {missing}")
+    if sys.argv[1:2] != ["serve"]:  # which runs for long and stays small
+        keep_freed_memory()
     from .app import app
     from .common import show_warning
 

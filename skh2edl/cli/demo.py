@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ..utils.memory import keep_freed_memory
 from .calibrate import calibrated, hashes_to_keep
 from .common import consoles, option
 from .data import Data
@@ -221,6 +222,7 @@ def _fit(classifier: Any, images: npt.NDArray[np.uint8], labels: Any) -> Any:
 
 
 def _fit_and_send(pipe: Connection) -> None:
+    keep_freed_memory()
     classifier, images, labels = pickle.loads(pipe.recv_bytes())
     # As bytes: torch would share the weights by way of this process, which ends.
     pipe.send_bytes(pickle.dumps(_fit(classifier, images, labels)))

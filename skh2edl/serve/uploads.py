@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
+from python_multipart.exceptions import FormParserError
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -185,10 +186,11 @@ async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
         if len(files) > limits.max_files:
             raise HTTPException(413, too_many)
         return [Upload(shown_name(file.filename), await file.read()) for file in files]
-    except MultiPartException as error:
-        if "Too many files" in error.message:
+    # Not every release of starlette passes its parser's error on as its own.
+    except (MultiPartException, FormParserError) as error:
+        if "Too many files" in str(error):
             raise HTTPException(413, too_many) from None
-        raise HTTPException(400, f"The form could not be read: {error.message}") from None
+        raise HTTPException(400, f"The form could not be read: {error}") from None
     finally:
         # Also the part that was not complete when the client left.
         for spool in parser._files_to_close_on_error:
