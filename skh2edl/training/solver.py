@@ -19,9 +19,9 @@ from .network import Network
 
 # Fractions of the KL weight at which an evidential head is solved, each from the solution before:
 # at full weight from the start, many stop at a vacuous local minimum.
-_KL_RAMP = (0.1, 1.0)
+_KL_FRACTIONS = (0.1, 1.0)
 # Iterations of a solve that only prepares the next one.
-_RAMP_ITERATIONS = 15
+_FIRST_ITERATIONS = 15
 # Logits that are computed at once, so that memory does not grow with the number of samples.
 _MAX_LOGITS = 2**24
 
@@ -125,7 +125,7 @@ def minimize_head(
 
         *first, last = _stages(head) if ramp else (1.0,)
         for progress in first:
-            objective.solve(progress, min(_RAMP_ITERATIONS, max_iter - len(values)), tol, note)
+            objective.solve(progress, min(_FIRST_ITERATIONS, max_iter - len(values)), tol, note)
         converged = objective.solve(last, max_iter - len(values), tol, note)
     if not converged and not objective.stopped:
         warnings.warn(
@@ -140,7 +140,7 @@ def _stages(head: TreeHead) -> tuple[float, ...]:
     """Return the fractions of the training at which the head is solved."""
     if not isinstance(head, EvidentialHead) or head.kl_weight == 0 or head.kl_ramp == 0:
         return (1.0,)
-    return tuple(fraction * head.kl_ramp for fraction in _KL_RAMP)
+    return tuple(fraction * head.kl_ramp for fraction in _KL_FRACTIONS)
 
 
 class _Objective:
