@@ -1,5 +1,6 @@
 """Freed memory: kept by commands on Linux with glibc, and nowhere else."""
 
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -41,6 +42,7 @@ def test_another_c_library_is_left_alone(monkeypatch):
 def test_commands_keep_it_but_for_the_server(monkeypatch, command, keeps):
     calls = []
     monkeypatch.setattr(cli, "keep_freed_memory", lambda: calls.append(1))
+    monkeypatch.setattr("warnings.showwarning", warnings.showwarning)  # the command sets its own
     monkeypatch.setattr("sys.argv", ["skh2edl", command, "--help"])
     with pytest.raises(SystemExit):
         cli.main()
