@@ -42,6 +42,7 @@ def main():
     parser.add_argument("assets", type=Path)
     parser.add_argument("--datasets", nargs="+", default=["grocery_store"])
     parser.add_argument("--networks", nargs="+", default=["tf_efficientnet_lite0"])
+    parser.add_argument("--methods", nargs="+", help="rows of the tables; default: all")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     for dataset in options.datasets:
@@ -50,8 +51,9 @@ def main():
         for network in options.networks:
             weights = options.assets / "weights" / f"{NETWORKS[network]}.safetensors"
             features = frozen_features_of(data, network, weights=weights, cache=CACHE)
+            runs = experiments(dataset, network)
             run_experiments(
-                experiments(dataset, network),
+                [run for run in runs if run.method in (options.methods or [run.method])],
                 data,
                 RECORDS,
                 features={network: features},
