@@ -308,6 +308,7 @@ def test_a_failed_partition_is_named_and_the_others_are_written(
     assert parts(tmp_path / "out") == ["part-00000.parquet", "part-00002.parquet"]
 
 
+@pytest.mark.slow
 def test_the_example_of_a_search_finds_what_one_process_finds(capsys):
     from sklearn.base import clone
     from sklearn.datasets import load_digits

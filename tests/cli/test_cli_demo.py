@@ -124,6 +124,7 @@ def test_the_next_commands_take_the_files_of_the_demo(shown, tmp_path):
         assert len(list(csv.DictReader(file))) == demo.N_FILES + len(story.STEPS)
 
 
+@pytest.mark.slow
 def test_flat_ce_trained_beside_h2edl_is_the_one_trained_alone():
     insects = story.draw_insects(300, (0.0, story.BLUR), seed=0)
     model, flat = demo._train_both(insects, 1, 0)
@@ -134,6 +135,7 @@ def test_flat_ce_trained_beside_h2edl_is_the_one_trained_alone():
     )
 
 
+@pytest.mark.slow
 def test_the_demo_says_so_when_the_other_process_ends_early(monkeypatch):
     # An untrained classifier that cannot be fitted ends the process without a model.
     whole = demo._untrained

@@ -289,6 +289,7 @@ def test_the_command_line_starts_without_torch():
     assert not loaded_by("import skh2edl.cli.app") & heavy
 
 
+@pytest.mark.slow
 def test_only_training_by_epochs_loads_fabric():
     fit = (
         "import numpy as np, skh2edl; X = np.arange(12.0).reshape(6, 2); "

@@ -56,6 +56,7 @@ def test_quick_start(run):
     assert "the least certain one: Cannot tell" in printed
 
 
+@pytest.mark.slow
 def test_my_folder(run, tmp_path):
     names, _ = run("my_folder", "--epochs", "9")
     assert list(tmp_path.rglob("model.safetensors"))
@@ -75,6 +76,7 @@ def test_my_folder_takes_a_folder_of_ones_own(tmp_path, monkeypatch, capsys):
         runpy.run_path(str(EXAMPLES / "my_folder.py"), run_name="__main__")
 
 
+@pytest.mark.slow
 def test_my_table(run, tmp_path):
     names, printed = run("my_table")
     assert list(tmp_path.rglob("features/*"))
@@ -99,6 +101,7 @@ def test_half_labelled(run):
     assert kept > max(dropped) + 0.02
 
 
+@pytest.mark.slow
 def test_grid_search(run):
     names, printed = run("grid_search")
     search = names["search"]
@@ -156,6 +159,7 @@ def test_large_tree(run):
     assert 0.3 < first <= among_three
 
 
+@pytest.mark.slow
 def test_onnx_deployment(run):
     names, printed = run("onnx_deployment")
     assert names["difference"] < 1e-4
@@ -163,6 +167,7 @@ def test_onnx_deployment(run):
     assert figures(r"the same as in Python: ([\d.]+)", printed)[0] > 0.98
 
 
+@pytest.mark.slow
 def test_insects_out_of_focus(run):
     names, _ = run("insects_out_of_focus")
     order, genus, species = names["right"]["H2EDL"]
@@ -177,11 +182,13 @@ def test_insects_out_of_focus(run):
     assert (np.diff(names["depth"][:, names["insect"]]) <= 0).all()
 
 
+@pytest.mark.slow
 def test_displays(run):
     names, _ = run("displays")
     assert names["first"].ax_.get_legend() is not None
 
 
+@pytest.mark.slow
 def test_real_photographs_runs_without_photographs(run):
     _, printed = run("real_photographs")
     assert "LabelledImages('glyphs'" in printed

@@ -67,6 +67,7 @@ def test_a_prediction_about_an_image_depends_on_no_other_image():
         assert_allclose(clf.predict_proba(images[::-1]), whole[::-1], rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["lbfgs", "adamw"])
 def test_a_fit_has_the_same_bits_whatever_the_number_of_jobs(solver):
     clf = H2EDLClassifier(

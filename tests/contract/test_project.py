@@ -167,6 +167,7 @@ def test_everything_the_package_imports_is_declared():
     assert third_party_imports(ROOT / "skh2edl") <= declared
 
 
+@pytest.mark.slow
 def test_everything_the_tests_import_is_in_the_test_extra():
     declared = requirement_names(PROJECT["dependencies"] + EXTRAS["test"])
     assert third_party_imports(ROOT / "tests") <= declared

@@ -61,6 +61,7 @@ def test_the_number_of_threads_does_not_change_a_pixel():
     assert (drawn[0] == drawn[1]).all()
 
 
+@pytest.mark.slow
 def test_a_blur_hides_the_species_first_then_the_genus_then_the_order():
     # The mean image of a leaf averages pose and colours out; its differences are what tells apart.
     def contrasts(blur):

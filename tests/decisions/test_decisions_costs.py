@@ -26,6 +26,7 @@ def told(tree, *arguments, **parameters):
     return clf.fit([[0.0]], [tree.leaves[0]])
 
 
+@pytest.mark.slow
 @parametrize_with_checks([MinimumCostClassifier(LogisticRegression())])
 def test_all_of_scikit_learns_checks(estimator, check):
     check(estimator)

@@ -38,6 +38,7 @@ def evidential():
     return H2EDLClassifier(ANIMALS, backbone=None).fit(*animals(300))
 
 
+@pytest.mark.slow
 @parametrize_with_checks([NoveltyDetector(LogisticRegression(), false_alarm_rate=0.5)])
 def test_all_of_scikit_learns_checks(estimator, check):
     check(estimator)

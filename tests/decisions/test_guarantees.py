@@ -172,6 +172,7 @@ def is_kept(rates, target):
     return np.mean(rates) >= target - 3 * np.std(rates, ddof=1) / np.sqrt(len(rates))
 
 
+@pytest.mark.slow
 def test_ten_patients_of_twenty_photographs_keep_nine_tenths():
     right = {"hedged": [], "conformal": [], "novelty": [], "photographs": []}
     for seed in range(300):
@@ -370,6 +371,7 @@ def simulation():
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_samples"),
     [

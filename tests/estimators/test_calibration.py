@@ -385,6 +385,7 @@ def test_weights_that_a_pipeline_does_not_take_calibrate_only():
     assert clf.temperature_ != clone(clf).fit(X, y).temperature_
 
 
+@pytest.mark.slow
 def test_metadata_go_where_they_are_requested():
     X, y = animals(200)
     weight = np.where(y == y[0], 5.0, 1.0)

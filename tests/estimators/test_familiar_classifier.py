@@ -73,6 +73,7 @@ def test_evidence_is_multiplied_by_the_familiarity_of_its_node(plain, familiar):
     np.testing.assert_allclose(opinion.mass.sum(axis=1), 1)
 
 
+@pytest.mark.slow
 def test_files_and_onnx_carry_it(familiar, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     X = np.concatenate([animals(30, seed=3)[0], [BETWEEN, FAR]])

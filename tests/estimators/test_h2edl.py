@@ -421,6 +421,7 @@ def test_nodes_that_decide_nothing_do_not_change_the_penalty(data):
         np.testing.assert_allclose(other.predict_proba(X), first.predict_proba(X), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [100, 300])
 def test_many_classes_that_are_alike_rare_are_learnt(n_classes):
     # Gradients of the first step are below any usual tolerance here.

@@ -117,6 +117,7 @@ def test_a_node_that_no_label_passed_through_is_vacuous_in_the_file_too(pictures
     assert outputs["node_probability"][0, TREE.node("dog")] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [HierCEClassifier, DAEDLClassifier, FEDLClassifier])
 def test_other_methods_have_probabilities_of_every_node_and_no_opinion(tmp_path, kind):
     classifier = fitted(kind)
@@ -133,6 +134,7 @@ def test_other_methods_have_probabilities_of_every_node_and_no_opinion(tmp_path,
     np.testing.assert_allclose(outputs["node_probability"], np.transpose(sums), **TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [FlatEDLClassifier, HENNClassifier])
 def test_one_opinion_on_all_leaves_has_the_root_as_its_last_mass(tmp_path, kind):
     classifier = fitted(kind)
@@ -229,6 +231,7 @@ def calibrated(kind=H2EDLClassifier, **parameters):
     return CalibratedTreeClassifier(FrozenEstimator(inner), **parameters).fit(X, labels), labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_depth", [False, True])
 def test_calibrated_evidence_is_a_part_of_the_model(tmp_path, per_depth):
     model, _ = calibrated(per_depth=per_depth)
@@ -241,6 +244,7 @@ def test_calibrated_evidence_is_a_part_of_the_model(tmp_path, per_depth):
     np.testing.assert_allclose(outputs["mass"], opinion.mass, **TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [H2EDLClassifier, HierCEClassifier])
 def test_a_temperature_is_a_part_of_the_model_and_leaves_no_opinion(tmp_path, kind):
     model, _ = calibrated(kind=kind, method="temperature")
@@ -251,6 +255,7 @@ def test_a_temperature_is_a_part_of_the_model_and_leaves_no_opinion(tmp_path, ki
     assert outputs.keys() == {"class_probability", "node_probability"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -57,6 +57,7 @@ def opinions(logistic):
     return OpinionClassifier(FrozenEstimator(logistic), TREE).fit(*animals(300, seed=1))
 
 
+@pytest.mark.slow
 @parametrize_with_checks([OpinionClassifier(LogisticRegression())])
 def test_all_of_scikit_learns_checks(estimator, check):
     check(estimator)

@@ -72,6 +72,7 @@ def test_levels_and_opinions_are_those_of_the_classifier(fitted, plain):
     assert view.predict_hyper_opinion(X).mass == pytest.approx(expected.mass)
 
 
+@pytest.mark.slow
 def test_files_hold_the_steps_before_the_classifier(fitted, plain, tmp_path):
     view = TreeView(fitted)
     view.save(tmp_path / "model.safetensors")
@@ -84,6 +85,7 @@ def test_files_hold_the_steps_before_the_classifier(fitted, plain, tmp_path):
     assert proba == pytest.approx(plain.predict_proba(SCALED), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_an_extractor_becomes_the_backbone_of_the_file(tmp_path):
     labels = LABELS[:20]
     extractor = ImageFeatureExtractor("test_resnet", weights=None, image_size=32, random_state=3)

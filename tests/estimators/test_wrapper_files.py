@@ -143,6 +143,7 @@ WRAPPERS = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(wrapper=WRAPPERS)
 def test_a_loaded_wrapper_says_the_same_bits(tmp_path, wrapper):

@@ -68,6 +68,7 @@ def branch(request, monkeypatch):
     monkeypatch.setattr("skh2edl.heads.large.blocks._MAX_COPIED_WEIGHTS", 4 * N_FEATURES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evidence", HEADS)
 @pytest.mark.usefixtures("branch")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -363,6 +363,7 @@ def chained_trees(draw):
     return tree, y_true, y_pred, rng.dirichlet(np.ones(tree.n_leaves), 30)
 
 
+@pytest.mark.slow
 @given(case=chained_trees())
 def test_a_label_above_all_leaves_counts_as_the_root(case):
     tree, y_true, y_pred, proba = case

@@ -145,6 +145,7 @@ def page(driver, url):
     assert [entry for entry in serious if "404" not in entry["message"]] == []
 
 
+@pytest.mark.slow
 def test_a_photograph_is_classified_and_the_slider_makes_the_prediction_safer(page, photos):
     page.send(photos / "0.png")
     assert page["shown"].is_displayed()
@@ -387,6 +388,7 @@ def test_text_stands_out_in_the_light_and_in_the_dark(page, photos, dark):
         assert (high + 0.05) / (low + 0.05) >= 4.5  # WCAG 2 AA
 
 
+@pytest.mark.slow
 def test_a_model_without_opinions_shows_probabilities_only(driver, photos, tmp_path):
     with Running(create_app(write_baseline(tmp_path / "flat.safetensors"))) as url:
         page = Page(driver, url)

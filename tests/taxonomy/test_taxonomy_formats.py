@@ -471,6 +471,7 @@ DEEP = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", DEEP)
 def test_a_hostile_depth_is_refused_in_little_memory(form):
     build, source = getattr(Taxonomy, form.split(",")[0]), DEEP[form]()

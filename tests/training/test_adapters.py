@@ -132,6 +132,7 @@ def classifier(backbone, **parameters):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BACKBONES)
 @pytest.mark.parametrize("finetune", ["full", "head"])
 def test_a_module_is_fitted_saved_loaded_exported_and_dumped(name, finetune, tmp_path):
@@ -166,6 +167,7 @@ def test_a_module_is_fitted_saved_loaded_exported_and_dumped(name, finetune, tmp
         assert proba == pytest.approx(clf.predict_proba(IMAGES), abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["test_resnet", "test_vit"])
 def test_a_name_of_timm_is_fitted_saved_loaded_and_exported(name, tmp_path):
     clf = classifier(name, weights=None, image_size=32).fit(IMAGES, LABELS)

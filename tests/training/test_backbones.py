@@ -485,6 +485,7 @@ IMAGENET_CLASSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "file", "classifier"),
     [

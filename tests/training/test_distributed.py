@@ -154,6 +154,7 @@ def run_two_agents(folder):
     return agents, messages
 
 
+@pytest.mark.slow
 def test_torchrun_on_two_machines_trains_as_one_process(tmp_path, alone):
     try:
         agents, messages = run_two_agents(tmp_path)
@@ -165,6 +166,7 @@ def test_torchrun_on_two_machines_trains_as_one_process(tmp_path, alone):
         assert_same_training(json.loads((tmp_path / f"{rank}.json").read_text()), alone)
 
 
+@pytest.mark.slow
 def test_spawned_processes_give_their_weights_to_the_notebook(alone, monkeypatch, tmp_path):
     X, y, weight = data(len(alone["images"]["proba"]), (64, 64, 3), np.uint8)
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # as in a notebook
@@ -184,6 +186,7 @@ def test_spawned_processes_give_their_weights_to_the_notebook(alone, monkeypatch
     np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("work", "error", "message"),
     [

@@ -70,6 +70,7 @@ def save_for_ever(first, second, path):
         second.save(path)
 
 
+@pytest.mark.slow
 @needs_fork
 def test_a_kill_while_saving_leaves_one_of_the_whole_files(tmp_path):
     # Large enough that most of the time goes into writing.

@@ -365,6 +365,7 @@ def fit_and_leave(folder, images, labels):
     os._exit(0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a forked process")
 def test_a_fit_killed_at_ten_random_moments_ends_with_the_same_bits(
     pictures, undisturbed, tmp_path
