@@ -15,6 +15,8 @@ from ..taxonomy.taxonomy import Taxonomy
 from ..utils.sklearn_tools import Interval, StrOptions
 from .base import TreeClassifier
 
+__all__ = ["FlatCEClassifier", "HXEClassifier", "HierCEClassifier", "SoftLabelClassifier"]
+
 PARTIAL_LABELS = {
     "partial_labels": [StrOptions({"marginal", "soft", "drop"})],
 }

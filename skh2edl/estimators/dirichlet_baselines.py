@@ -18,6 +18,8 @@ from ..utils.sklearn_tools import Interval
 from .base import TreeClassifier
 from .baselines import PARTIAL_LABELS
 
+__all__ = ["DAEDLClassifier", "FEDLClassifier"]
+
 
 class VarianceBaseline(TreeClassifier):
     """Base of the baselines that report variances; without a prior there is no vacuity."""

@@ -26,6 +26,14 @@ from .h2edl import (
     evidence_options,
 )
 
+__all__ = [
+    "FlatEDLClassifier",
+    "HENNClassifier",
+    "IEDLClassifier",
+    "REDLClassifier",
+    "ReEDLClassifier",
+]
+
 
 def _rules_of_h2edl(*names: str) -> dict[str, list[Any]]:
     """Return H2EDL's constraints of some parameters."""

@@ -23,6 +23,8 @@ from ..training.recipe import PRIORS, resolve_settings
 from ..utils.sklearn_tools import Interval, StrOptions
 from .base import TreeClassifier
 
+__all__ = ["H2EDLClassifier"]
+
 # Open in the paper, or other than there; docs/studies/defaults.py compares them.
 EVIDENCE_SCALE = 300.0  # evidence grows exponentially up to about this, then linearly
 INITIAL_VACUITY = 0.5  # also of an image that shows nothing; without evidence there is no gradient

@@ -1,13 +1,14 @@
-"""All methods of the package: every classifier that a model file may name."""
+"""The classifiers of METHODS: those that a model file may name."""
 
 from __future__ import annotations
 
-from . import baselines, dirichlet_baselines, evidential_baselines, h2edl
+from . import METHODS
 from .base import TreeClassifier
+from .baselines import *
+from .dirichlet_baselines import *
+from .evidential_baselines import *
+from .h2edl import *
 
 MODEL_CLASSES: dict[str, type[TreeClassifier]] = {
-    name: kind
-    for module in (h2edl, baselines, evidential_baselines, dirichlet_baselines)
-    for name, kind in vars(module).items()
-    if name.endswith("Classifier") and name != "TreeClassifier"
+    name: globals()[name] for name in METHODS.values()
 }

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import skh2edl
+from skh2edl.estimators import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "skh2edl"
@@ -140,7 +141,7 @@ def identify(path: Path) -> str:
 def test_the_root_holds_folders_only():
     files = {path.name for path in PACKAGE.iterdir() if path.is_file()}
     folders = {path.name for path in PACKAGE.iterdir() if path.is_dir()} - {"__pycache__"}
-    assert files == {"__init__.py", "py.typed"}
+    assert files == {"__init__.py", "__init__.pyi", "py.typed"}
     assert folders == set(FOLDERS)
 
 
@@ -216,24 +217,19 @@ def test_the_pattern_for_machine_paths_tells_them_from_addresses(text, is_place)
     assert bool(MACHINE_PATH.search(text)) is is_place
 
 
-def test_public_names_are_the_same_for_python_and_for_type_checkers():
-    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    for_checkers = {
-        alias.asname: statement.module
-        for statement in block.body
-        for alias in statement.names
-        if alias.asname == alias.name
+def test_type_checkers_see_the_classifiers_that_python_imports():
+    starred = {
+        name
+        for module in ("baselines", "dirichlet_baselines", "evidential_baselines", "h2edl")
+        for name in importlib.import_module(f"skh2edl.estimators.{module}").__all__
     }
-    assert for_checkers == skh2edl._EXPORTS
-    assert set(skh2edl.__all__) == {*skh2edl._EXPORTS, "__version__"}
+    assert starred == set(METHODS.values())
+    assert starred <= set(skh2edl.__all__)
 
 
-@pytest.mark.parametrize("name", sorted(skh2edl._EXPORTS))
+@pytest.mark.parametrize("name", sorted({*skh2edl.__all__} - {"__version__"}))
 def test_every_public_name_has_a_docstring_with_an_example(name):
     thing = getattr(skh2edl, name)
-    module = importlib.import_module(f"skh2edl.{skh2edl._EXPORTS[name]}")
-    assert getattr(module, name) is thing
     assert thing.__module__.startswith("skh2edl.")
     text = inspect.getdoc(thing)
     assert text, f"{name} has no docstring"
