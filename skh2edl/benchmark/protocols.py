@@ -8,15 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .. import estimators
-from ..datasets import (
-    LabelledImages,
-    load_cub,
-    load_derm12345,
-    load_fgvc_aircraft,
-    load_grocery_store,
-    make_glyphs,
-)
+from .. import datasets, estimators
+from ..datasets import DATASETS, LabelledImages
 from ..estimators.h2edl import PAPER, VARIANTS
 from .records import Experiment
 
@@ -253,13 +246,6 @@ def _coarsened(
 
 # Presets ------------------------------------------------------------------------------------------
 
-LOADERS: dict[str, Callable[..., LabelledImages]] = {
-    "grocery_store": load_grocery_store,
-    "fgvc_aircraft": load_fgvc_aircraft,
-    "derm12345": load_derm12345,
-    "cub_birds": load_cub,
-}
-DATASETS = (*LOADERS, "glyphs")
 PRESETS = ("paper", "study", "quick")
 # Epochs of the paper's runs with coarse labels.
 _COARSE_EPOCHS = 40
@@ -308,11 +294,12 @@ def load_dataset(
     LabelledImages('glyphs': 2500 images (1750 train, 250 val, 500 test), 101 leaves)
     """
     _check(dataset, preset)
+    load: Callable[..., LabelledImages] = getattr(datasets, DATASETS[dataset])
     if dataset == "glyphs":
-        return make_glyphs(**_GLYPHS[preset], random_state=0)
+        return load(**_GLYPHS[preset], random_state=0)
     if root is None:
         raise ValueError(f"{dataset} is read from a folder: name it as root.")
-    return LOADERS[dataset](root)
+    return load(root)
 
 
 def preset_experiments(
@@ -407,6 +394,6 @@ def preset_experiments(
 
 def _check(dataset: str, preset: str) -> None:
     if dataset not in DATASETS:
-        raise ValueError(f"dataset must be one of {DATASETS}, got {dataset!r}.")
+        raise ValueError(f"dataset must be one of {tuple(DATASETS)}, got {dataset!r}.")
     if preset not in PRESETS:
         raise ValueError(f"preset must be one of {PRESETS}, got {preset!r}.")

@@ -9,16 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
+from ..datasets import DATASETS
 from .common import as_names, option
 
-_DATASETS = ("grocery_store", "fgvc_aircraft", "derm12345", "cub_birds", "glyphs")
-_PRESETS = ("paper", "study", "quick")
 # Data sets of the paper; the others need no GPU by default.
 _OF_THE_PAPER = ("fgvc_aircraft", "derm12345")
 
 
 def benchmark(
-    dataset: Annotated[str, option(f"{', '.join(_DATASETS)}.")] = "glyphs",
+    dataset: Annotated[str, option(f"{', '.join(DATASETS)}.")] = "glyphs",
     root: Annotated[Path | None, option("Folder of the data set, but for glyphs.")] = None,
     preset: Annotated[
         str | None,
@@ -107,12 +106,12 @@ def benchmark(
     """
     # Here, so that --help need not wait for torch.
     from ..benchmark import preset_experiments, write_tables
-    from ..benchmark.protocols import METHODS, TABLES
+    from ..benchmark.protocols import METHODS, PRESETS, TABLES
 
     preset = preset or ("paper" if dataset in _OF_THE_PAPER else "quick")
     asked = _listed("--table", table, TABLES)
-    _listed("--dataset", [dataset], _DATASETS)
-    _listed("--preset", [preset], _PRESETS)
+    _listed("--dataset", [dataset], DATASETS)
+    _listed("--preset", [preset], PRESETS)
     rows, numbers = _listed("--methods", methods, METHODS), _seeds(seeds)
     sizes = [*([f"{epochs}epochs"] if epochs else []), *([f"{image_size}px"] if image_size else [])]
     records = records or Path("benchmark") / "-".join([dataset, preset, *sizes])

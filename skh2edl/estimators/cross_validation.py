@@ -15,7 +15,7 @@ from .splits import held_out_splits
 from .targets import check_labels
 from .wrapping import fit_on, taken_by_fit
 
-METHODS = ("predict", "predict_proba", "predict_log_proba", "decision_function")
+_PREDICTIONS = ("predict", "predict_proba", "predict_log_proba", "decision_function")
 
 
 def cross_val_predict(
@@ -72,8 +72,8 @@ default="predict"
     >>> proba.shape  # a column for each of the four leaves, although y has two of them
     (30, 4)
     """
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {list(METHODS)}, got {method!r}.")
+    if method not in _PREDICTIONS:
+        raise ValueError(f"method must be one of {list(_PREDICTIONS)}, got {method!r}.")
     X, y, groups, sample_weight = indexable(X, y, groups, sample_weight)
     labels = check_labels(y, 0 if y is None else len(y))
     splits = held_out_splits(cv, X, labels, groups)

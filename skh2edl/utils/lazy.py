@@ -10,49 +10,39 @@ from pathlib import Path
 from typing import Any
 
 
-def names_in_stub(package: str) -> dict[str, str]:
-    """Return the names that a package's ``__init__.pyi`` imports, each with its module.
+def attach_stub(
+    package: str, **more: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package that a stub describes.
 
-    The stub is the one list of those names: type checkers and editors read it too. Lines with a
-    star are for them alone.
+    The stub ``__init__.pyi`` is the one list of the package's names: type checkers and editors
+    read it, and so does this function. Lines with a star are for type checkers alone.
 
     Parameters
     ----------
     package : str
-        Name of a package that is being imported.
+        Its ``__name__``.
+    **more : str
+        Further names, each with its module as the package would import it.
     """
-    stub = Path(str(sys.modules[package].__file__)).with_suffix(".pyi")
-    return {
-        alias.name: f"{package}.{line.module}"
-        for line in ast.parse(stub.read_text(encoding="utf-8")).body
+    namespace = vars(sys.modules[package])
+    stub = Path(namespace["__file__"]).with_suffix(".pyi").read_text(encoding="utf-8")
+    modules = more | {
+        alias.name: f".{line.module}"
+        for line in ast.parse(stub).body
         if isinstance(line, ast.ImportFrom)
         for alias in line.names
         if alias.name != "*"
     }
 
-
-def importers(
-    package: str, modules: dict[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package that imports its names one by one.
-
-    Parameters
-    ----------
-    package : str
-        Its name.
-    modules : dict
-        Name -> the module that defines it.
-    """
-    namespace = vars(sys.modules[package])
-
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(modules[name]), name)
+        value = getattr(import_module(modules[name], package), name)
         namespace[name] = value  # the next access does not come through here
         return value
 
     def names() -> list[str]:
         return sorted({*namespace, *modules})
 
-    return get, names
+    return get, names, [*modules]

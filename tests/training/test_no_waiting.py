@@ -5,27 +5,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import skh2edl
-from skh2edl import Taxonomy
+from skh2edl import H2EDLClassifier, Taxonomy
+from skh2edl.estimators.methods import MODEL_CLASSES
 from skh2edl.training.network import Network
 
 TREE = Taxonomy.from_nested(
     {"cat": {"wild": ["lynx", "puma", "lion"], "tom": None}, "dog": ["pug", "husky"]}
 )
-METHODS = [
-    "H2EDLClassifier",
-    "FlatCEClassifier",
-    "FlatEDLClassifier",
-    "HierCEClassifier",
-    "HENNClassifier",
-    "IEDLClassifier",
-    "REDLClassifier",
-    "ReEDLClassifier",
-    "DAEDLClassifier",
-    "FEDLClassifier",
-    "HXEClassifier",
-    "SoftLabelClassifier",
-]
 # What makes a processor wait for a device: a number, a truth value, a length that depends on data.
 WAITING = {
     "_local_scalar_dense",
@@ -74,7 +60,7 @@ def test_the_counter_sees_what_waits():
 @pytest.mark.parametrize(
     ("method", "layer"),
     [
-        *((method, "dense") for method in METHODS),
+        *((method, "dense") for method in MODEL_CLASSES),
         *(
             (method, layer)
             for method in ("H2EDLClassifier", "HierCEClassifier")
@@ -86,7 +72,7 @@ def test_no_head_waits_in_a_step(method, layer, monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(24, 4)).astype(np.float32)
     y = np.array(TREE.labels(1 + np.arange(24) % (TREE.n_nodes - 1)))
-    clf = getattr(skh2edl, method)(TREE, backbone=None, max_iter=3, tol=10.0).fit(X, y)
+    clf = MODEL_CLASSES[method](TREE, backbone=None, max_iter=3, tol=10.0).fit(X, y)
     network: Network = clf.network_.train()
     if layer != "dense":
         monkeypatch.setattr("skh2edl.heads.base.LARGE_TREE", 0)
@@ -118,7 +104,7 @@ def test_an_epoch_reads_its_losses_back_once_however_many_batches_it_has(monkeyp
         rng = np.random.default_rng(0)
         X = rng.normal(size=(24, 4)).astype(np.float32)
         y = np.array(TREE.leaves)[np.arange(24) % TREE.n_leaves]
-        skh2edl.H2EDLClassifier(
+        H2EDLClassifier(
             TREE,
             backbone=None,
             solver="adamw",
