@@ -15,72 +15,88 @@ from .common import as_names, option
 # Data sets of the paper; the others need no GPU by default.
 _OF_THE_PAPER = ("fgvc_aircraft", "derm12345")
 
+DatasetOption = Annotated[str, option(f"{', '.join(DATASETS)}.")]
+RootOption = Annotated[Path | None, option("Folder of the data set, but for glyphs.")]
+PresetOption = Annotated[
+    str | None,
+    option("paper, study or quick.", shown="paper for the paper's data sets, else quick"),
+]
+WeightsOption = Annotated[
+    Path | None,
+    option("File of the network's weights, or none for random ones.", shown="timm's own"),
+]
+BackboneOption = Annotated[str | None, option("A network of timm.", shown="the preset's")]
+FrozenOption = Annotated[
+    bool | None,
+    option(
+        "Fit heads to frozen features, or train the whole network.",
+        "--frozen/--trained",
+        shown="the preset's",
+    ),
+]
+TableOption = Annotated[
+    list[str] | None,
+    option(
+        "main, levels, severity, descent, consistency, ablation, uncertainty, calibration, "
+        "constants, budget or coarsened; can be repeated. Runs what it needs.",
+        shown="the preset's",
+    ),
+]
+MethodsOption = Annotated[
+    list[str] | None,
+    option(
+        "Rows of the tables, such as flat-ce,hier-ce,h2edl-plain; can be repeated.",
+        shown="the preset's",
+    ),
+]
+SeedsOption = Annotated[
+    list[str] | None, option("Seeds, such as 0,1,2; can be repeated.", shown="the preset's")
+]
+EpochsOption = Annotated[int | None, option("Epochs of training.", shown="the preset's", min=1)]
+ImageSizeOption = Annotated[
+    int | None, option("Side of the images in pixels.", shown="the network's", min=1)
+]
+RecordsOption = Annotated[
+    Path | None,
+    option(
+        "Folder of the records; the same folder resumes a run.",
+        shown="benchmark/DATASET-PRESET, with the epochs and the image size if given",
+    ),
+]
+TablesOption = Annotated[Path | None, option("Folder of the tables.", shown="RECORDS/tables")]
+FeaturesCacheOption = Annotated[Path | None, option("Folder that keeps frozen features.")]
+NJobsOption = Annotated[int, option("Experiments at the same time.")]
+TablesOnlyOption = Annotated[
+    bool, option("Run nothing; make the tables from RECORDS.", "--tables-only")
+]
+DryRunOption = Annotated[
+    bool,
+    option(
+        "Run nothing; name the experiments and say how many have a record and how long the "
+        "others take.",
+        "--dry-run",
+    ),
+]
+
 
 def benchmark(
-    dataset: Annotated[str, option(f"{', '.join(DATASETS)}.")] = "glyphs",
-    root: Annotated[Path | None, option("Folder of the data set, but for glyphs.")] = None,
-    preset: Annotated[
-        str | None,
-        option("paper, study or quick.", shown="paper for the paper's data sets, else quick"),
-    ] = None,
-    weights: Annotated[
-        Path | None,
-        option("File of the network's weights, or none for random ones.", shown="timm's own"),
-    ] = None,
-    backbone: Annotated[str | None, option("A network of timm.", shown="the preset's")] = None,
-    frozen: Annotated[
-        bool | None,
-        option(
-            "Fit heads to frozen features, or train the whole network.",
-            "--frozen/--trained",
-            shown="the preset's",
-        ),
-    ] = None,
-    table: Annotated[
-        list[str] | None,
-        option(
-            "main, levels, severity, descent, consistency, ablation, uncertainty, calibration, "
-            "constants, budget or coarsened; can be repeated. Runs what it needs.",
-            shown="the preset's",
-        ),
-    ] = None,
-    methods: Annotated[
-        list[str] | None,
-        option(
-            "Rows of the tables, such as flat-ce,hier-ce,h2edl-plain; can be repeated.",
-            shown="the preset's",
-        ),
-    ] = None,
-    seeds: Annotated[
-        list[str] | None, option("Seeds, such as 0,1,2; can be repeated.", shown="the preset's")
-    ] = None,
-    epochs: Annotated[
-        int | None, option("Epochs of training.", shown="the preset's", min=1)
-    ] = None,
-    image_size: Annotated[
-        int | None, option("Side of the images in pixels.", shown="the network's", min=1)
-    ] = None,
-    records: Annotated[
-        Path | None,
-        option(
-            "Folder of the records; the same folder resumes a run.",
-            shown="benchmark/DATASET-PRESET, with the epochs and the image size if given",
-        ),
-    ] = None,
-    tables: Annotated[Path | None, option("Folder of the tables.", shown="RECORDS/tables")] = None,
-    features_cache: Annotated[Path | None, option("Folder that keeps frozen features.")] = None,
-    n_jobs: Annotated[int, option("Experiments at the same time.")] = 1,
-    tables_only: Annotated[
-        bool, option("Run nothing; make the tables from RECORDS.", "--tables-only")
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        option(
-            "Run nothing; name the experiments and say how many have a record and how long the "
-            "others take.",
-            "--dry-run",
-        ),
-    ] = False,
+    dataset: DatasetOption = "glyphs",
+    root: RootOption = None,
+    preset: PresetOption = None,
+    weights: WeightsOption = None,
+    backbone: BackboneOption = None,
+    frozen: FrozenOption = None,
+    table: TableOption = None,
+    methods: MethodsOption = None,
+    seeds: SeedsOption = None,
+    epochs: EpochsOption = None,
+    image_size: ImageSizeOption = None,
+    records: RecordsOption = None,
+    tables: TablesOption = None,
+    features_cache: FeaturesCacheOption = None,
+    n_jobs: NJobsOption = 1,
+    tables_only: TablesOnlyOption = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Run the paper's protocol and make its tables in Markdown, LaTeX and CSV.
 
@@ -105,7 +121,7 @@ def benchmark(
       skh2edl benchmark --tables-only --records benchmark/glyphs-quick --tables tables
     """
     # Here, so that --help need not wait for torch.
-    from ..benchmark import preset_experiments, write_tables
+    from ..benchmark import preset_experiments
     from ..benchmark.protocols import METHODS, PRESETS, TABLES
 
     preset = preset or ("paper" if dataset in _OF_THE_PAPER else "quick")
@@ -142,18 +158,7 @@ def benchmark(
         data = _load(dataset, root, preset)
         typer.echo(f"{data}; {len(experiments)} experiments, records in {records}")
         _run(experiments, data, records, weights, features_cache, n_jobs)
-    if not records.is_dir():
-        raise FileNotFoundError(
-            f"--records must be a folder, and there is none at {records}. Run the experiments "
-            "first."
-        )
-    written = write_tables(records, tables or records / "tables", asked)
-    if not written:
-        some = f"too few records for --table {', '.join(asked)}" if asked else "no record"
-        raise ValueError(f"{records} holds {some}, so there is no table. Run some experiments.")
-    for path in written:
-        if path.suffix == ".md":
-            typer.echo(path)
+    _write_tables(records, tables or records / "tables", asked)
 
 
 def _listed(flag: str, given: list[str] | None, names: Iterable[str]) -> list[str] | None:
@@ -177,6 +182,24 @@ def _seeds(given: list[str] | None) -> list[int] | None:
     if wrong or not texts:
         raise ValueError(f"--seeds must be whole numbers, such as 0,1,2; got {','.join(given)!r}.")
     return [int(text) for text in texts]
+
+
+def _write_tables(records: Path, tables: Path, names: list[str] | None) -> None:
+    """Make the tables and print the files in Markdown."""
+    from ..benchmark import write_tables
+
+    if not records.is_dir():
+        raise FileNotFoundError(
+            f"--records must be a folder, and there is none at {records}. Run the experiments "
+            "first."
+        )
+    written = write_tables(records, tables, names)
+    if not written:
+        some = f"too few records for --table {', '.join(names)}" if names else "no record"
+        raise ValueError(f"{records} holds {some}, so there is no table. Run some experiments.")
+    for path in written:
+        if path.suffix == ".md":
+            typer.echo(path)
 
 
 def _show_plan(experiments: list[Any], records: Path, n_jobs: int) -> None:

@@ -38,6 +38,14 @@ def option(help: str, *flags: str, shown: str | None = None, **limits: Any) -> A
 
 
 ModelArgument = Annotated[Path, typer.Argument(help="A model file that skh2edl fit wrote.")]
+InputsArgument = Annotated[
+    list[str],
+    typer.Argument(help="Folders, .csv tables, patterns in quotes, or single images."),
+]
+TableOption = Annotated[
+    Path, option("Table to write: .csv, .parquet, .json or .jsonl.", "--out", "-o")
+]
+AllVacuitiesOption = Annotated[bool, option("Add a column for each decision.", "--all-vacuities")]
 ImageColumnOption = Annotated[
     str | None,
     option("Column with the image files, relative to the table.", shown="image, file, ..."),

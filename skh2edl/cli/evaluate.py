@@ -26,6 +26,7 @@ from .data import Data, read_labelled
 
 if TYPE_CHECKING:
     from ..estimators.model_card import ModelCard
+    from ..report import EvaluationReport
     from ..report.predictions import Predictions
 
 # From this number of images on, an accuracy is known to 10 points.
@@ -53,28 +54,34 @@ class Chosen(NamedTuple):
     predictions: Predictions | None = None
 
 
+DataArgument = Annotated[Path, Argument(help="Labelled images: a folder or a .csv table.")]
+OutOption = Annotated[Path, option("Report to write, .html.", "--out", "-o")]
+FiguresOption = Annotated[Path | None, option("Also write all figures as .json.", "--json")]
+PartOption = Annotated[
+    str | None,
+    option("test, val, train or all.", "--split", shown="test, if the data have parts"),
+]
+AgainstOption = Annotated[
+    Path | None, option("The training data, where the model file does not know them.")
+]
+TrustOption = Annotated[float, option("Accuracy that you call trustworthy.", min=0.01, max=0.99)]
+TitleOption = Annotated[str | None, option("Heading of the report.", shown="made of the names")]
+BatchSizeOption = Annotated[int, option("Images at a time.", min=1)]
+
+
 def evaluate(
     model: common.ModelArgument,
-    data: Annotated[Path, Argument(help="Labelled images: a folder or a .csv table.")],
-    out: Annotated[Path, option("Report to write, .html.", "--out", "-o")] = Path("report.html"),
-    figures: Annotated[Path | None, option("Also write all figures as .json.", "--json")] = None,
-    part: Annotated[
-        str | None,
-        option("test, val, train or all.", "--split", shown="test, if the data have parts"),
-    ] = None,
-    against: Annotated[
-        Path | None, option("The training data, where the model file does not know them.")
-    ] = None,
-    trust: Annotated[
-        float, option("Accuracy that you call trustworthy.", min=0.01, max=0.99)
-    ] = 0.9,
-    title: Annotated[
-        str | None, option("Heading of the report.", shown="made of the names")
-    ] = None,
+    data: DataArgument,
+    out: OutOption = Path("report.html"),
+    figures: FiguresOption = None,
+    part: PartOption = None,
+    against: AgainstOption = None,
+    trust: TrustOption = 0.9,
+    title: TitleOption = None,
     image_column: common.ImageColumnOption = None,
     labels: common.LabelsOption = None,
     split_column: common.SplitColumnOption = None,
-    batch_size: Annotated[int, option("Images at a time.", min=1)] = 64,
+    batch_size: BatchSizeOption = 64,
     workers: common.WorkersOption = None,
     quiet: common.QuietOption = False,
 ) -> None:
@@ -96,8 +103,6 @@ def evaluate(
       skh2edl evaluate birds.safetensors photos/ --trust 0.95 --out birds.html
     """
     from ..estimators.model_files import load_classifier
-    from ..metrics.inputs import label_nodes
-    from ..report import EvaluationReport
 
     results, remarks = common.consoles(quiet)
     common.check_output(out, (".html", ".htm"))
@@ -118,33 +123,43 @@ def evaluate(
             verbose=shows,
         )
     choice = _choose_part(everything, part, card, estimator, remarks)
-    chosen = choice.data
-    training = _training_part(everything, chosen)
+    training = _training_part(everything, choice.data)
     if against is not None:
         training = read_labelled(against, columns, taxonomy=estimator.taxonomy_, check="none")
-    estimator.set_params(verbose=0)
-    options = {
-        "names": chosen.ids,
-        "trust": trust,
-        "title": title or f"{model.stem} on {everything.name}",
-        "facts": _facts(estimator, card, choice.note),
+    report = _make_report(
+        estimator,
+        choice,
+        remarks,
+        trust=trust,
+        title=title or f"{model.stem} on {everything.name}",
+        facts=_facts(estimator, card, choice.note),
         **_known_about_training(estimator, card, training, choice.is_new),
-    }
-    if choice.predictions is not None:
-        truth = label_nodes(chosen.labels, estimator.taxonomy_)
-        pictures = None if estimator.backbone is None else chosen.X
-        report = EvaluationReport(choice.predictions, truth, images=pictures, **options)
-    else:
-        with common.progress(remarks, "images", len(chosen)) as advance:
-            report = EvaluationReport.from_estimator(
-                estimator, chosen.X, chosen.labels, on_rows=advance, **options
-            )
+    )
     report.write(out)
     if figures is not None:
         _write_figures(report, figures)
     _say_findings(results, report)
     _warn_of_few(report)
     common.say_written(results, out)
+
+
+def _make_report(
+    estimator: Any, choice: Chosen, remarks: Console, **options: Any
+) -> EvaluationReport:
+    """Make the report on the chosen samples."""
+    from ..metrics.inputs import label_nodes
+    from ..report import EvaluationReport
+
+    chosen = choice.data
+    estimator.set_params(verbose=0)
+    if choice.predictions is None:
+        with common.progress(remarks, "images", len(chosen)) as advance:
+            return EvaluationReport.from_estimator(
+                estimator, chosen.X, chosen.labels, names=chosen.ids, on_rows=advance, **options
+            )
+    truth = label_nodes(chosen.labels, estimator.taxonomy_)
+    images = None if estimator.backbone is None else chosen.X
+    return EvaluationReport(choice.predictions, truth, names=chosen.ids, images=images, **options)
 
 
 def _choose_part(

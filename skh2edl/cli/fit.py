@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -31,94 +33,110 @@ _HELD_OUT = 0.1
 # Below this the accuracy of a class is uncertain by more than 30 points.
 _FEW_IMAGES = 10
 
+DataArgument = Annotated[
+    Path | None, Argument(help="A folder with a folder for each class, or a .csv table.")
+]
+OutOption = Annotated[Path, option("Model to write.", "--out", "-o")]
+MethodOption = Annotated[str | None, option(f"{', '.join(parameters.METHODS)}.", shown="h2edl")]
+TaxonomyOption = Annotated[
+    Path | None,
+    option("The tree, in any form that skh2edl taxonomy reads.", shown="from the data"),
+]
+LevelsOption = Annotated[str | None, option("Names of the levels, such as family,genus,species.")]
+GroupColumnOption = Annotated[
+    str | None,
+    option(
+        "Column of subjects: each is in one part, and has one vote in the hedge.",
+        shown="group, if there is one",
+    ),
+]
+FeaturesOption = Annotated[
+    str | None, option("Columns of numbers to read instead of images, such as 'petal*,sepal*'.")
+]
+ConfigOption = Annotated[
+    Path | None, option("A TOML file with parameters of the method; flags override it.")
+]
+BackboneOption = Annotated[
+    str | None,
+    option(
+        "Any model of timm.",
+        shown="that of the --weights; resnet50 with a CUDA GPU, tf_efficientnet_lite0 without",
+    ),
+]
+WeightsOption = Annotated[
+    str | None,
+    option(
+        "'packaged' (of the extra packaged, no download), 'pretrained' (downloaded), a local "
+        "file, or 'none'.",
+        shown="pretrained with a CUDA GPU or a --backbone, else packaged",
+    ),
+]
+FinetuneOption = Annotated[
+    str | None,
+    option("The 'full' network or the 'head' only.", shown="full with a CUDA GPU, head without"),
+]
+ImageSizeOption = Annotated[
+    int | None, option("Side of the images in pixels.", shown="the weights'")
+]
+MaxEpochsOption = Annotated[
+    int | None,
+    option(
+        "Passes over the images; --epochs is an alias.",
+        "--max-epochs",
+        "--epochs",
+        shown="100",
+    ),
+]
+BatchSizeOption = Annotated[int | None, option("Images at a time.", shown="64")]
+LearningRateOption = Annotated[float | None, option("Of the head.", shown="0.001")]
+RandomStateOption = Annotated[
+    int, option("The same seed gives the same model.", "--random-state", "--seed")
+]
+CheckpointDirOption = Annotated[
+    Path | None, option("A folder of checkpoints: the same command resumes an interrupted fit.")
+]
+TestFractionOption = Annotated[
+    float,
+    option("Fraction kept for evaluate, where the data have no split.", min=0, max=0.9),
+]
+CvOption = Annotated[
+    int, option("Parts that are held out in turn, to calibrate a frozen network.", min=2)
+]
+SkipBadImagesOption = Annotated[
+    bool, option("Skip images that cannot be read.", "--skip-bad-images")
+]
+ListParametersOption = Annotated[
+    bool, option("Print every parameter of the method and exit.", "--list-parameters")
+]
+
 
 def fit(
     context: Context,
-    data: Annotated[
-        Path | None, Argument(help="A folder with a folder for each class, or a .csv table.")
-    ] = None,
-    out: Annotated[Path, option("Model to write.", "--out", "-o")] = Path("model.safetensors"),
-    method: Annotated[
-        str | None, option(f"{', '.join(parameters.METHODS)}.", shown="h2edl")
-    ] = None,
-    taxonomy: Annotated[
-        Path | None,
-        option("The tree, in any form that skh2edl taxonomy reads.", shown="from the data"),
-    ] = None,
-    levels: Annotated[
-        str | None, option("Names of the levels, such as family,genus,species.")
-    ] = None,
+    data: DataArgument = None,
+    out: OutOption = Path("model.safetensors"),
+    method: MethodOption = None,
+    taxonomy: TaxonomyOption = None,
+    levels: LevelsOption = None,
     image_column: common.ImageColumnOption = None,
     labels: common.LabelsOption = None,
     split_column: common.SplitColumnOption = None,
-    group_column: Annotated[
-        str | None,
-        option(
-            "Column of subjects: each is in one part, and has one vote in the hedge.",
-            shown="group, if there is one",
-        ),
-    ] = None,
-    features: Annotated[
-        str | None, option("Columns of numbers to read instead of images, such as 'petal*,sepal*'.")
-    ] = None,
-    config: Annotated[
-        Path | None, option("A TOML file with parameters of the method; flags override it.")
-    ] = None,
-    backbone: Annotated[
-        str | None,
-        option(
-            "Any model of timm.",
-            shown="that of the --weights; resnet50 with a CUDA GPU, tf_efficientnet_lite0 without",
-        ),
-    ] = None,
-    weights: Annotated[
-        str | None,
-        option(
-            "'packaged' (of the extra packaged, no download), 'pretrained' (downloaded), a local "
-            "file, or 'none'.",
-            shown="pretrained with a CUDA GPU or a --backbone, else packaged",
-        ),
-    ] = None,
-    finetune: Annotated[
-        str | None,
-        option(
-            "The 'full' network or the 'head' only.", shown="full with a CUDA GPU, head without"
-        ),
-    ] = None,
-    image_size: Annotated[
-        int | None, option("Side of the images in pixels.", shown="the weights'")
-    ] = None,
-    max_epochs: Annotated[
-        int | None,
-        option(
-            "Passes over the images; --epochs is an alias.",
-            "--max-epochs",
-            "--epochs",
-            shown="100",
-        ),
-    ] = None,
-    batch_size: Annotated[int | None, option("Images at a time.", shown="64")] = None,
-    learning_rate: Annotated[float | None, option("Of the head.", shown="0.001")] = None,
+    group_column: GroupColumnOption = None,
+    features: FeaturesOption = None,
+    config: ConfigOption = None,
+    backbone: BackboneOption = None,
+    weights: WeightsOption = None,
+    finetune: FinetuneOption = None,
+    image_size: ImageSizeOption = None,
+    max_epochs: MaxEpochsOption = None,
+    batch_size: BatchSizeOption = None,
+    learning_rate: LearningRateOption = None,
     workers: common.WorkersOption = None,
-    random_state: Annotated[
-        int, option("The same seed gives the same model.", "--random-state", "--seed")
-    ] = 0,
-    checkpoint_dir: Annotated[
-        Path | None, option("A folder of checkpoints: the same command resumes an interrupted fit.")
-    ] = None,
-    test_fraction: Annotated[
-        float,
-        option("Fraction kept for evaluate, where the data have no split.", min=0, max=0.9),
-    ] = 0.0,
-    cv: Annotated[
-        int, option("Parts that are held out in turn, to calibrate a frozen network.", min=2)
-    ] = 5,
-    skip_bad_images: Annotated[
-        bool, option("Skip images that cannot be read.", "--skip-bad-images")
-    ] = False,
-    list_parameters: Annotated[
-        bool, option("Print every parameter of the method and exit.", "--list-parameters")
-    ] = False,
+    random_state: RandomStateOption = 0,
+    checkpoint_dir: CheckpointDirOption = None,
+    test_fraction: TestFractionOption = 0.0,
+    cv: CvOption = 5,
+    skip_bad_images: SkipBadImagesOption = False,
+    list_parameters: ListParametersOption = False,
     quiet: common.QuietOption = False,
 ) -> None:
     """Train a model on labelled images and write it to one file.
@@ -185,17 +203,23 @@ def fit(
     hashes = hashes_to_keep(parts.train)
     _warn(parts, hashes)
     estimator.set_params(taxonomy=everything.taxonomy, verbose=int(not quiet))
-    card = _first_card(parts, hashes)
+    with _saying_how_to_resume(checkpoint_dir):
+        card = _fit(estimator, parts, cv, _first_card(parts, hashes), out, remarks)
+    common.say_written(results, out)
+    say_hedge(remarks, card)
+    _say_next(remarks, out, data)
+
+
+@contextmanager
+def _saying_how_to_resume(checkpoint_dir: Path | None) -> Iterator[None]:
+    """Add to an interruption what the next command can do."""
     try:
-        card = _fit(estimator, parts, cv, card, out, remarks)
+        yield
     except KeyboardInterrupt:
         again = "With --checkpoint-dir it could be resumed."
         if checkpoint_dir is not None:
             again = f"The same command resumes from {checkpoint_dir}."
         raise KeyboardInterrupt(again) from None
-    common.say_written(results, out)
-    say_hedge(remarks, card)
-    _say_next(remarks, out, data)
 
 
 def _print_parameters(results: Console, kind: Any) -> None:

@@ -33,39 +33,41 @@ if TYPE_CHECKING:
 _REACHED = 0.5
 _N_FOLDS = 5
 
+ScoresArgument = Annotated[
+    Path, Argument(help="A .csv table with a column for each class, named like it.")
+]
+TaxonomyOption = Annotated[
+    Path, option("The tree of the classes: any file that skh2edl taxonomy reads.")
+]
+CalibrationOption = Annotated[
+    Path | None,
+    option(
+        "A table of the same columns with labels, of images that did not train the classifier.",
+        shown="the labelled rows of the scores",
+    ),
+]
+LogitsOption = Annotated[
+    bool | None,
+    option(
+        "Whether the scores are logits.",
+        "--logits/--probabilities",
+        shown="probabilities if all are from 0 to 1",
+    ),
+]
+LevelsOption = Annotated[
+    str | None, option("Names of the levels of the taxonomy.", shown="what the file says")
+]
+
 
 def opinions(
-    scores: Annotated[
-        Path, Argument(help="A .csv table with a column for each class, named like it.")
-    ],
-    taxonomy: Annotated[
-        Path, option("The tree of the classes: any file that skh2edl taxonomy reads.")
-    ],
-    out: Annotated[
-        Path, option("Table to write: .csv, .parquet, .json or .jsonl.", "--out", "-o")
-    ] = Path("opinions.csv"),
-    calibration: Annotated[
-        Path | None,
-        option(
-            "A table of the same columns with labels, of images that did not train the classifier.",
-            shown="the labelled rows of the scores",
-        ),
-    ] = None,
-    logits: Annotated[
-        bool | None,
-        option(
-            "Whether the scores are logits.",
-            "--logits/--probabilities",
-            shown="probabilities if all are from 0 to 1",
-        ),
-    ] = None,
+    scores: ScoresArgument,
+    taxonomy: TaxonomyOption,
+    out: common.TableOption = Path("opinions.csv"),
+    calibration: CalibrationOption = None,
+    logits: LogitsOption = None,
     labels: common.LabelsOption = None,
-    levels: Annotated[
-        str | None, option("Names of the levels of the taxonomy.", shown="what the file says")
-    ] = None,
-    all_vacuities: Annotated[
-        bool, option("Add a column for each decision.", "--all-vacuities")
-    ] = False,
+    levels: LevelsOption = None,
+    all_vacuities: common.AllVacuitiesOption = False,
     quiet: common.QuietOption = False,
 ) -> None:
     """Form opinions from the scores of a classifier that already exists.
@@ -84,11 +86,6 @@ def opinions(
 
       skh2edl opinions scores.csv --taxonomy birds.nwk --calibration held_out.csv --logits
     """
-    import numpy as np
-
-    from ..report.predictions import Predictions
-    from .predict import PredictionTable
-
     results, remarks = common.consoles(quiet)
     common.check_output(out, FORMATS)
     tree = read_tree(taxonomy, as_names(levels))
@@ -104,31 +101,46 @@ def opinions(
         _check_labelled(scores, data)
     tables = [(scores, data)] if calibration is None else [(scores, data), (calibration, held)]
     if logits is None:
-        logits = any(
-            bool(((values < 0) | (values > 1)).any())
-            for values in (table.X.to_numpy() for _, table in tables)
-        )
+        logits = _look_like_logits([table for _, table in tables])
         what = "logits: some are below 0 or above 1" if logits else "probabilities: from 0 to 1"
         remarks.print(f"The scores are taken for {what}. --logits or --probabilities says it.")
     if not logits:
         for path, table in tables:
             _check_probabilities(path, table)
     opinion = _opinions(tree, classes, logits, data, None if calibration is None else held)
-
     first = "row" if named_column(table_header(scores), IMAGE_COLUMNS) is None else "image"
-    written = PredictionTable(tree, first, True, all_vacuities)
-    readable = np.ones(len(data), dtype=bool)
+    _write(opinion, data.ids, first, out, all_vacuities)
+    common.say_written(results, out, f" ({len(data)} rows)")
+
+
+def _look_like_logits(tables: list[Data]) -> bool:
+    """Return whether any score is no probability."""
+    scores = [table.X.to_numpy() for table in tables]
+    return any(bool(((values < 0) | (values > 1)).any()) for values in scores)
+
+
+def _write(
+    opinion: HyperOpinion, ids: list[str], first: str, out: Path, all_vacuities: bool
+) -> None:
+    """Write the table of opinions; `first` is the name of the column with the ids."""
+    import numpy as np
+
+    from ..report.predictions import Predictions
+    from .predict import PredictionTable
+
+    tree = opinion.taxonomy
+    table = PredictionTable(tree, first, True, all_vacuities)
     leaves = opinion.leaf_probability.astype(np.float64)
-    columns = written.values(Predictions(tree, leaves, opinion, readable), reached_nodes(opinion))
-    run = opinion.evidence.tobytes() + json.dumps(data.ids).encode()
+    predictions = Predictions(tree, leaves, opinion, np.ones(len(ids), dtype=bool))
+    columns = table.values(predictions, reached_nodes(opinion))
+    run = opinion.evidence.tobytes() + json.dumps(ids).encode()
     identity = hashlib.blake2b(run).hexdigest()
-    with closing(Spool(out, written.columns, identity)) as spool:
+    with closing(Spool(out, table.columns, identity)) as spool:
         spool.add(
             {first: name} | {column: values[row] for column, values in columns.items()}
-            for row, name in list(enumerate(data.ids))[spool.n_done :]
+            for row, name in list(enumerate(ids))[spool.n_done :]
         )
-        spool.finish(len(data))
-    common.say_written(results, out, f" ({len(data)} rows)")
+        spool.finish(len(ids))
 
 
 def _classes(path: Path, tree: Taxonomy) -> list[str]:

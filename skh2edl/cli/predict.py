@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
-from typer import Argument
 
 from . import common
 from .calibrate import hedge_threshold
@@ -31,12 +30,8 @@ _RESERVED = {"image", "row", "prediction", "nonspecificity", "error"}
 
 def predict(
     model: common.ModelArgument,
-    inputs: Annotated[
-        list[str], Argument(help="Folders, .csv tables, patterns in quotes, or single images.")
-    ],
-    out: Annotated[
-        Path, option("Table to write: .csv, .parquet, .json or .jsonl.", "--out", "-o")
-    ] = Path("predictions.csv"),
+    inputs: common.InputsArgument,
+    out: common.TableOption = Path("predictions.csv"),
     target_accuracy: Annotated[
         float | None,
         option(
@@ -47,9 +42,7 @@ def predict(
         ),
     ] = None,
     image_column: common.ImageColumnOption = None,
-    all_vacuities: Annotated[
-        bool, option("Add a column for each decision.", "--all-vacuities")
-    ] = False,
+    all_vacuities: common.AllVacuitiesOption = False,
     batch_size: Annotated[int, option("Images that are read and saved at once.", min=1)] = 64,
     workers: common.WorkersOption = None,
     strict: Annotated[bool, option("Stop at an unreadable image.", "--strict")] = False,
@@ -81,7 +74,7 @@ def predict(
     results, remarks = common.consoles(quiet)
     common.check_output(out, FORMATS)
     estimator, card = load_classifier(model)
-    data = read_unlabelled(inputs, image_column=image_column, features=_features(estimator))
+    data = read_unlabelled(inputs, image_column=image_column, features=features_of(estimator))
     if estimator.backbone is not None:
         estimator.set_params(
             on_bad_image="skip", hardware__n_workers=workers, batch_size=batch_size
@@ -155,7 +148,8 @@ def _say_levels(
         remarks.print(f"On held-out images: {known}.")
 
 
-def _features(estimator: Any) -> list[str] | None:
+def features_of(estimator: Any) -> list[str] | None:
+    """Return the columns that a model of features reads; None for a model of images."""
     if estimator.backbone is not None:
         return None
     names = getattr(estimator, "feature_names_in_", None)

@@ -8,13 +8,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument
-
 from .. import __version__
 from . import common
 from .common import UsageError, as_names, option
+from .data import Data
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..report.predictions import Predictions
     from ..taxonomy.taxonomy import Taxonomy
 
 # Endings by format, known without loading what is heavy; a test compares them with the writers.
@@ -27,45 +29,50 @@ ENDINGS = {
     "coco": ".json",
 }
 
+FormOption = Annotated[str, option(f"One of {', '.join(ENDINGS)}.", "--as")]
+OutOption = Annotated[Path, option("File to write: .csv or .json.", "--out", "-o")]
+TargetAccuracyOption = Annotated[
+    float | None,
+    option(
+        "Accuracy that the predictions reach on average; coarser classes where needed.",
+        min=0.5,
+        max=0.999,
+        shown="none: the best leaf",
+    ),
+]
+ThresholdOption = Annotated[
+    list[str] | None,
+    option("Probability that a class of a level needs, such as species=0.8.", "--threshold"),
+]
+CandidatesOption = Annotated[
+    str | None,
+    option(
+        "Classes that can occur, such as the species of a park: names with commas between "
+        "them, or a .txt file with one in a line.",
+        shown="all",
+    ),
+]
+MediaOption = Annotated[
+    Path | None, option("The media.csv of a Camtrap DP, for camtrap-dp.", "--media")
+]
+EventsOption = Annotated[bool, option("Camtrap DP: one observation for each event.", "--events")]
+KindOption = Annotated[
+    list[str] | None,
+    option("Camtrap DP: type of a class, such as empty=blank or person=human.", "--type"),
+]
+
 
 def publish(
     model: common.ModelArgument,
-    inputs: Annotated[
-        list[str], Argument(help="Folders, .csv tables, patterns in quotes, or single images.")
-    ],
-    form: Annotated[str, option(f"One of {', '.join(ENDINGS)}.", "--as")],
-    out: Annotated[Path, option("File to write: .csv or .json.", "--out", "-o")],
-    target_accuracy: Annotated[
-        float | None,
-        option(
-            "Accuracy that the predictions reach on average; coarser classes where needed.",
-            min=0.5,
-            max=0.999,
-            shown="none: the best leaf",
-        ),
-    ] = None,
-    threshold: Annotated[
-        list[str] | None,
-        option("Probability that a class of a level needs, such as species=0.8.", "--threshold"),
-    ] = None,
-    candidates: Annotated[
-        str | None,
-        option(
-            "Classes that can occur, such as the species of a park: names with commas between "
-            "them, or a .txt file with one in a line.",
-            shown="all",
-        ),
-    ] = None,
-    media: Annotated[
-        Path | None, option("The media.csv of a Camtrap DP, for camtrap-dp.", "--media")
-    ] = None,
-    events: Annotated[
-        bool, option("Camtrap DP: one observation for each event.", "--events")
-    ] = False,
-    kind: Annotated[
-        list[str] | None,
-        option("Camtrap DP: type of a class, such as empty=blank or person=human.", "--type"),
-    ] = None,
+    inputs: common.InputsArgument,
+    form: FormOption,
+    out: OutOption,
+    target_accuracy: TargetAccuracyOption = None,
+    threshold: ThresholdOption = None,
+    candidates: CandidatesOption = None,
+    media: MediaOption = None,
+    events: EventsOption = False,
+    kind: KindOption = None,
     image_column: common.ImageColumnOption = None,
     workers: common.WorkersOption = None,
     quiet: common.QuietOption = False,
@@ -92,35 +99,17 @@ def publish(
     """
     from ..estimators.model_files import load_classifier
     from ..exports import Identifications, write_export
-    from ..report.predictions import read_predictions
     from .calibrate import hedge_threshold
     from .data import read_unlabelled
-    from .predict import _features
+    from .predict import features_of
 
     results, remarks = common.consoles(quiet)
-    if form not in ENDINGS:
-        raise UsageError(f"--as must be one of {', '.join(ENDINGS)}, not {form!r}.")
-    common.check_output(out, (ENDINGS[form],))
-    if (form == "camtrap-dp") != (media is not None):
-        raise UsageError("--as camtrap-dp needs --media, and only that takes it.")
-    if target_accuracy is not None and candidates is not None:
-        raise UsageError(
-            "--target-accuracy cannot be kept among --candidates: it was set for all classes. Use "
-            "one of the two, or --threshold."
-        )
+    _check_flags(form, out, media, target_accuracy, candidates)
     estimator, card = load_classifier(model)
     tree = estimator.taxonomy_
-    limit = None
-    if target_accuracy is not None:
-        limit = hedge_threshold(card, target_accuracy)
-    data = read_unlabelled(inputs, image_column=image_column, features=_features(estimator))
-    if estimator.backbone is not None:
-        estimator.set_params(on_bad_image="skip", hardware__n_workers=workers)
-    with common.progress(remarks, "images", len(data)) as advance:
-        found = read_predictions(estimator, data.X, on_rows=advance)
-    readable = found.readable
-    ids = [name for name, good in zip(data.ids, readable, strict=True) if good]
-    found = found[readable.nonzero()[0]]
+    limit = None if target_accuracy is None else hedge_threshold(card, target_accuracy)
+    data = read_unlabelled(inputs, image_column=image_column, features=features_of(estimator))
+    found, ids = _read_readable(estimator, data, workers, remarks)
     identified = Identifications.from_proba(
         found.proba,
         tree,
@@ -136,6 +125,40 @@ def publish(
     if len(ids) < len(data):
         n_bad = len(data) - len(ids)
         remarks.print(f"[yellow]{n_bad} could not be read and are left out.[/yellow]")
+
+
+def _check_flags(
+    form: str,
+    out: Path,
+    media: Path | None,
+    target_accuracy: float | None,
+    candidates: str | None,
+) -> None:
+    """Refuse flags that do not go together, before any work."""
+    if form not in ENDINGS:
+        raise UsageError(f"--as must be one of {', '.join(ENDINGS)}, not {form!r}.")
+    common.check_output(out, (ENDINGS[form],))
+    if (form == "camtrap-dp") != (media is not None):
+        raise UsageError("--as camtrap-dp needs --media, and only that takes it.")
+    if target_accuracy is not None and candidates is not None:
+        raise UsageError(
+            "--target-accuracy cannot be kept among --candidates: it was set for all classes. Use "
+            "one of the two, or --threshold."
+        )
+
+
+def _read_readable(
+    estimator: Any, data: Data, workers: int | None, remarks: Console
+) -> tuple[Predictions, list[str]]:
+    """Return the predictions for the images that can be read, and their names."""
+    from ..report.predictions import read_predictions
+
+    if estimator.backbone is not None:
+        estimator.set_params(on_bad_image="skip", hardware__n_workers=workers)
+    with common.progress(remarks, "images", len(data)) as advance:
+        found = read_predictions(estimator, data.X, on_rows=advance)
+    readable = found.readable.nonzero()[0]
+    return found[readable], [data.ids[index] for index in readable]
 
 
 def _hedged(found: Any, limit: float) -> Any:
