@@ -23,7 +23,7 @@ from ..estimators.wrapping import (
     find_taxonomy,
     has_opinions,
     leaf_log_probability,
-    read_opinion,
+    opinion_of,
 )
 from ..images import BadImageError, image_source
 from ..metrics.inputs import level_probabilities
@@ -474,7 +474,7 @@ class _Known:
         self.classes_ = taxonomy.sorted_leaf_labels
         self.opinion: Any = None
         if has_opinions(model):
-            self.opinion = read_opinion(model, X, taxonomy)
+            self.opinion = opinion_of(model, X, taxonomy)
             self.predict_hyper_opinion = lambda X: self.opinion
             self.log_leaves = np.asarray(self.opinion.log_leaf_probability)
         else:

@@ -20,8 +20,8 @@ from ..estimators.wrapping import (
     fit_on,
     has_opinions,
     leaf_log_probability,
-    read_held_out,
-    read_opinion,
+    opinion_of,
+    predict_held_out,
     split_unless_frozen,
 )
 from ..metrics.inputs import check_weight as check_score_weight
@@ -113,7 +113,7 @@ class DecisionWrapper(TreeWrapper):
         opinion : HyperOpinion
         """
         check_is_fitted(self, "classes_")
-        return read_opinion(self.estimator_, X, self.taxonomy_)
+        return opinion_of(self.estimator_, X, self.taxonomy_)
 
 
 def _is_count(_: Any, value: Any) -> bool:
@@ -189,7 +189,7 @@ class HeldOutWrapper(DecisionWrapper):
         """Set the thresholds."""
         raise NotImplementedError
 
-    def _read(self, fitted: Any, X: Any, taxonomy: Taxonomy) -> npt.NDArray[Any]:
+    def _scores_of(self, fitted: Any, X: Any, taxonomy: Taxonomy) -> npt.NDArray[Any]:
         """Return what thresholds are learnt from, one number or row for each sample."""
         return read_leaves(fitted, X, taxonomy)
 
@@ -201,18 +201,18 @@ class HeldOutWrapper(DecisionWrapper):
             check_classification_targets(labels)
         splits = self._splits(X, labels, groups)
         # A single split stays as it is: a fit on everything would have seen the held-out part.
-        rows = splits[0][0] if len(splits) == 1 else None
+        train = splits[0][0] if len(splits) == 1 else None
         arguments = fit_arguments(self, sample_weight, groups, calibrates=True)
-        self.estimator_ = fit_on(self.estimator, X, y, arguments, rows)
+        self.estimator_ = fit_on(self.estimator, X, y, arguments, train)
         self._take_over(self.estimator_, self.taxonomy)
         # Folds come from other fits, and strata make the held-out part more even than chance.
         is_stratified = isinstance(self.cv, StratifiedShuffleSplit)
         is_drawn = not splits or (len(splits) == 1 and not is_stratified)
         self.guarantee_ = "exact" if is_drawn else "approximate"
         fitted = [self.estimator_] if len(splits) == 1 else None
-        parts = read_held_out(
+        parts = predict_held_out(
             self,
-            lambda one, samples: self._read(one, samples, self.taxonomy_),
+            lambda one, samples: self._scores_of(one, samples, self.taxonomy_),
             *(X, y, splits, arguments, fitted),
         )
         held = np.concatenate([held for held, _ in parts])
@@ -221,7 +221,7 @@ class HeldOutWrapper(DecisionWrapper):
         return self._counted(predictions, held, labels, sample_weight, group)
 
     def _splits(self, X: Any, labels: npt.NDArray[Any], groups: Any) -> list[Any]:
-        """Return pairs of row numbers, to fit on and held out; none for a frozen estimator."""
+        """Return pairs of positions, to fit on and held out; none for a frozen estimator."""
         splits = split_unless_frozen(self, X, labels, groups)
         held = np.concatenate([np.zeros(0, dtype=np.int64), *(held for _, held in splits)])
         if np.unique(held).size < held.size:

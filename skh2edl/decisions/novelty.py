@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from ..estimators.wrapping import has_opinions, method_inside, read_opinion
+from ..estimators.wrapping import has_opinions, method_inside, opinion_of
 from ..metrics.inputs import node_probabilities, top_leaves
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
@@ -188,7 +188,7 @@ class NoveltyDetector(HeldOutWrapper):
             return "familiarity"
         return "nonspecificity" if evidential else "probability"
 
-    def _read(self, fitted: Any, X: Any, tree: Taxonomy) -> FloatArray:
+    def _scores_of(self, fitted: Any, X: Any, tree: Taxonomy) -> FloatArray:
         """Return the novelty score of each sample."""
         if callable(self.measure_):
             scores = np.asarray(self.measure_(fitted, X), dtype=np.float64)
@@ -201,9 +201,9 @@ class NoveltyDetector(HeldOutWrapper):
         if self.measure_ == "familiarity":
             return np.array(_strict_opinion(fitted, X, tree).nonspecificity)
         if self.measure_ == "nonspecificity":
-            return np.array(read_opinion(fitted, X, tree).nonspecificity)
+            return np.array(opinion_of(fitted, X, tree).nonspecificity)
         if self.measure_ == "mass":
-            opinion = read_opinion(fitted, X, tree)
+            opinion = opinion_of(fitted, X, tree)
             return opinion.mass[:, tree.n_leaves :].max(axis=1).astype(np.float64)
         leaves = read_leaves(fitted, X, tree)
         if self.measure_ == "probability":
@@ -223,7 +223,7 @@ class NoveltyDetector(HeldOutWrapper):
         scores : ndarray of shape (n_samples,)
         """
         check_is_fitted(self, "threshold_")
-        return self._read(self.estimator_, X, self.taxonomy_)
+        return self._scores_of(self.estimator_, X, self.taxonomy_)
 
     def predict_novelty(self, X: Any) -> BoolArray:
         """Tell which samples are of unknown classes.
@@ -297,7 +297,7 @@ def _familiarity_of(estimator: Any) -> Callable[[Any], Any] | None:
 
 def _strict_opinion(fitted: Any, X: Any, tree: Taxonomy) -> HyperOpinion:
     """Return the opinion that counts only what looks like the training samples."""
-    opinion, familiarity = read_opinion(fitted, X, tree), _familiarity_of(fitted)
+    opinion, familiarity = opinion_of(fitted, X, tree), _familiarity_of(fitted)
     if familiarity is None:
         raise ValueError(
             f"The fitted {type(fitted).__name__} has no familiarity, though the one given to the "

@@ -180,12 +180,12 @@ class TreeClassifier(
         raise NotImplementedError
 
     def _learns_from(
-        self, taxonomy: Taxonomy, targets: npt.NDArray[np.int64]
+        self, taxonomy: Taxonomy, nodes: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
         """Tell which labels the method learns from: those that some decision leads to."""
-        learns = taxonomy.last_decision[targets] >= 0
+        learns = taxonomy.last_decision[nodes] >= 0
         if getattr(self, "partial_labels", None) == "drop":
-            learns &= taxonomy.leaf_stop[targets] - taxonomy.leaf_start[targets] == 1
+            learns &= taxonomy.leaf_stop[nodes] - taxonomy.leaf_start[nodes] == 1
         return learns
 
     def _after_training(self, X: Any, labels: npt.NDArray[Any], sample_weight: Any) -> None:
@@ -318,7 +318,7 @@ class TreeClassifier(
         values = minimize_head(
             network,
             data.samples.features,
-            data.targets,
+            data.nodes,
             data.weight,
             l2=self.l2,
             max_iter=self.max_iter,
@@ -410,12 +410,12 @@ class TreeClassifier(
         sample_weight: Any,
     ) -> TrainingSet:
         """Return the samples with their target nodes, and weights: 0 for what teaches nothing."""
-        targets = taxonomy.resolve(labels)
+        nodes = taxonomy.resolve(labels)
         weight = check_weight(sample_weight, self.class_weight, labels)
         # A label that teaches nothing, such as the root's, must not dilute the others.
-        weight = np.where(usable & self._learns_from(taxonomy, targets), weight, 0.0)
+        weight = np.where(usable & self._learns_from(taxonomy, nodes), weight, 0.0)
         check_something_to_learn(weight)
-        return TrainingSet(samples, targets, weight)
+        return TrainingSet(samples, nodes, weight)
 
     def _trains_by_epochs(self, taxonomy: Taxonomy, samples: Samples) -> bool:
         """Tell whether the network is trained in epochs; else L-BFGS fits the head."""
@@ -433,7 +433,7 @@ class TreeClassifier(
     ) -> Network:
         """Return the network to train: new, or with what an earlier fit learnt."""
         n_features = self.n_features_in_ if backbone is None else backbone.n_features
-        counts = np.bincount(data.targets, data.weight, minlength=taxonomy.n_nodes)
+        counts = np.bincount(data.nodes, data.weight, minlength=taxonomy.n_nodes)
         label_weight = taxonomy.sum_below(counts)
         network = Network(backbone, self._make_head(taxonomy, n_features, label_weight))
         features = data.samples.features if isinstance(data.samples, FeatureSamples) else None
@@ -511,7 +511,7 @@ class TreeClassifier(
             return data, ValidationSet(read.subset(kept), y_val[kept], selection, taxonomy)
         if self.validation_fraction is None:
             return data, None
-        train, held = split_validation(data.targets, groups, self.validation_fraction, seed)
+        train, held = split_validation(data.nodes, groups, self.validation_fraction, seed)
         selection, kept = self._recipe().selection, held[usable[held]]
         held_out = ValidationSet(data.samples.subset(kept), labels[kept], selection, taxonomy)
         return data.subset(train), held_out
@@ -542,32 +542,34 @@ class TreeClassifier(
     def _device(self, dtype: torch.dtype = torch.float32) -> torch.device:
         return find_device(self._hardware().accelerator, dtype)
 
-    def _read(self, X: Any, output: Output) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Return what a method of the head says of every sample, and which were readable."""
+    def _head_output(
+        self, X: Any, output: Output
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Return an output of the head for every sample, and which samples were readable."""
         check_is_fitted(self, "network_")
         device = self._device(self.network_.feature_mean.dtype)
         network = on_device(self.network_, device)
         # With less, the batch would move predictions further than the margin of thresholds.
         samples, usable = self._read_X(X, network.backbone, reset=False, precision="32-true")
-        values = samples.read(network, output, device)
+        values = samples.compute(network, output, device)
         return values, usable & ~np.isnan(values).any(axis=1)
 
     def _training_features(
         self, X: Any, labels: npt.NDArray[Any], sample_weight: Any
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Return what the head reads of the samples that count, their nodes and their weights."""
-        features, readable = self._read(X, lambda head, features: features)
+        """Return features, nodes and weights of the samples whose weight is positive."""
+        features, readable = self._head_output(X, lambda head, features: features)
         weight = check_weight(sample_weight, self.class_weight, labels)
         used = readable & (weight > 0)
         return features[used], self.taxonomy_.resolve(labels)[used], weight[used]
 
     def _unknown_leaf_probability(self) -> npt.NDArray[np.float64]:
-        """Return what is said of an image that could not be read: nothing, in tree order."""
+        """Return the leaf probabilities of an image that could not be read, in tree order."""
         return np.full(self.taxonomy_.n_leaves, 1 / self.taxonomy_.n_leaves)
 
     def _log_leaves(self, X: Any) -> npt.NDArray[Any]:
         """Return log P of each leaf in tree order."""
-        log_leaves, readable = self._read(X, "leaf_log_probability")
+        log_leaves, readable = self._head_output(X, "leaf_log_probability")
         log_leaves[~readable] = np.log(self._unknown_leaf_probability())
         return log_leaves
 
@@ -589,8 +591,8 @@ class TreeClassifier(
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        has_rows = self.backbone is None
-        tags.input_tags.two_d_array = has_rows
-        tags.input_tags.three_d_array = not has_rows
-        tags.input_tags.string = not has_rows
+        takes_features = self.backbone is None
+        tags.input_tags.two_d_array = takes_features
+        tags.input_tags.three_d_array = not takes_features
+        tags.input_tags.string = not takes_features
         return tags

@@ -29,8 +29,8 @@ from .wrapping import (
     fit_on,
     has_opinions,
     leaf_log_probability,
-    read_held_out,
-    read_opinion,
+    opinion_of,
+    predict_held_out,
     split_unless_frozen,
 )
 
@@ -195,16 +195,16 @@ class CalibratedTreeClassifier(TreeWrapper):
         weight = np.where(self.taxonomy_.last_decision[nodes] < 0, 0.0, weight)
         check_something_to_learn(weight)
         splits = split_unless_frozen(self, X, nodes, groups)
-        parts = read_held_out(self, self._read, X, y, splits, arguments)
+        parts = predict_held_out(self, self._uncalibrated, X, y, splits, arguments)
         if self.method_ == "evidence":
             self.evidence_scale_ = fit_evidence_scale(
-                [(opinion, nodes[rows], weight[rows]) for rows, opinion in parts], self.per_depth
+                [(opinion, nodes[held], weight[held]) for held, opinion in parts], self.per_depth
             )
         else:
-            rows = np.concatenate([rows for rows, _ in parts])
+            held = np.concatenate([held for held, _ in parts])
             log_leaves = np.concatenate([log_leaves for _, log_leaves in parts])
             self.temperature_ = fit_temperature(
-                log_leaves, nodes[rows], weight[rows], self.taxonomy_
+                log_leaves, nodes[held], weight[held], self.taxonomy_
             )
         return self
 
@@ -242,15 +242,15 @@ class CalibratedTreeClassifier(TreeWrapper):
             )
         return method
 
-    def _read(self, fitted: Any, X: Any) -> Any:
-        read = read_opinion if self.method_ == "evidence" else leaf_log_probability
-        return read(fitted, X, self.taxonomy_)
+    def _uncalibrated(self, fitted: Any, X: Any) -> Any:
+        predict = opinion_of if self.method_ == "evidence" else leaf_log_probability
+        return predict(fitted, X, self.taxonomy_)
 
     def _log_leaves(self, X: Any) -> npt.NDArray[Any]:
         check_is_fitted(self, "classes_")
         if self.method_ == "evidence":
             return np.array(self.predict_hyper_opinion(X).log_leaf_probability)
-        tempered = self._read(self.estimator_, X) / self.temperature_
+        tempered = self._uncalibrated(self.estimator_, X) / self.temperature_
         return np.asarray(tempered - logsumexp(tempered, axis=1, keepdims=True))
 
     @available_if(lambda self: self.method != "temperature" and has_opinions(self.estimator))
@@ -267,7 +267,7 @@ class CalibratedTreeClassifier(TreeWrapper):
         opinion : HyperOpinion
         """
         check_is_fitted(self, "classes_")
-        opinion = self._read(self.estimator_, X)
+        opinion = self._uncalibrated(self.estimator_, X)
         return HyperOpinion.from_evidence(
             self.taxonomy_,
             opinion.evidence * self._scale_of_decisions(),
@@ -344,8 +344,10 @@ def fit_evidence_scale(
     >>> round(98 * scale, 4)  # (2 + 1) / (2 + 2) is three of four
     2.0
     """
-    rows = [_decisions_made(*part) for part in parts]
-    chosen, total, prior, prior_weight, weight, depth = map(np.concatenate, zip(*rows, strict=True))
+    columns = [_decisions_made(*part) for part in parts]
+    chosen, total, prior, prior_weight, weight, depth = map(
+        np.concatenate, zip(*columns, strict=True)
+    )
     n_levels = parts[0][0].taxonomy.n_levels
     least = np.finfo(np.float64).tiny
 
@@ -403,7 +405,11 @@ def fit_head_scale(parts: Sequence[tuple[TreeHead, FloatArray, IntArray]]) -> fl
 
 
 def _decisions_made(opinion: HyperOpinion, nodes: IntArray, weight: FloatArray) -> Any:
-    """Return numbers of every decision on the path to each label: its evidence, its node's, ..."""
+    """Return six numbers for every decision on the paths to the labels.
+
+    They are its evidence, that of its node, its prior concentration, the node's prior weight, the
+    weight of the sample and the depth of the node.
+    """
     tree = opinion.taxonomy
     evidence = opinion.evidence.astype(np.float64)
     totals = np.add.reduceat(evidence, tree.decision_offsets[:-1], axis=1)

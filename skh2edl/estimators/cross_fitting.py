@@ -28,7 +28,7 @@ _MOST_HELD = 50_000
 
 
 class Fold(NamedTuple):
-    """A classifier of features, and the rows that it was not fitted on."""
+    """A classifier of features, and the positions of the samples that it was not fitted on."""
 
     model: Any
     held: IntArray
@@ -117,9 +117,9 @@ def fit_head(estimator: Any, features: Features, y: Any, groups: Any = None) -> 
     groups : array-like of shape (n_samples,), default=None
         Groups.
     """
-    rows = np.flatnonzero(features.usable)
+    train = np.flatnonzero(features.usable)
     arguments = {} if groups is None else {"groups": groups}
-    fitted = fit_on(_of_features(estimator), features.X, y, arguments, rows)
+    fitted = fit_on(_of_features(estimator), features.X, y, arguments, train)
     if features.backbone is None:
         return fitted
     whole = clone(estimator)
@@ -160,13 +160,13 @@ def fit_folds(
     step = 1 + len(nodes) // _MOST_HELD
     head, y = _of_features(estimator).set_params(hardware__checkpoint_dir=None), np.asarray(y)
     return [
-        Fold(fit_on(head, features.X, y, {}, usable[rows]), usable[held[::step]])
-        for rows, held in splits
+        Fold(fit_on(head, features.X, y, {}, usable[train]), usable[held[::step]])
+        for train, held in splits
     ]
 
 
 def _divide(nodes: IntArray, groups: Any, n_splits: int) -> list[tuple[IntArray, IntArray]]:
-    """Return rows to fit on and rows held out, labels in proportion; none if it cannot be."""
+    """Return positions to fit on and held out, labels in proportion; none if that is impossible."""
     n_most = np.bincount(nodes).max() if groups is None else np.unique(groups).size
     n_splits = min(n_splits, int(n_most))
     if n_splits < 2:
@@ -199,7 +199,7 @@ def calibrate_together(folds: list[Fold], features: Features, y: Any, *models: A
     nodes = folds[0].model.taxonomy_.resolve(y)
     parts = []
     for model, held in folds:
-        standardized, _ = model._read(safe_indexing(features.X, held), lambda head, own: own)
+        standardized, _ = model._head_output(safe_indexing(features.X, held), lambda head, own: own)
         parts.append((model.network_.head, standardized, nodes[held]))
     factor = fit_head_scale(parts)
     for model in (*(fold.model for fold in folds), *models):
@@ -217,7 +217,7 @@ def on_features(estimator: Any, X: Any) -> tuple[Any, npt.NDArray[Any], npt.NDAr
     X : what the estimator reads
         The samples.
     """
-    features, usable = estimator._read(X, lambda head, features: features)
+    features, usable = estimator._head_output(X, lambda head, features: features)
     bare = copy.copy(estimator)
     bare.backbone, bare.n_features_in_ = None, features.shape[1]
     bare.__dict__.pop("feature_names_in_", None)

@@ -85,8 +85,8 @@ default="predict"
         )
     arguments = taken_by_fit(estimator, sample_weight=sample_weight, groups=groups)
     parts = Parallel(n_jobs=n_jobs)(
-        delayed(_predict_part)(estimator, X, y, arguments, rows, test, method)
-        for rows, test in splits
+        delayed(_predict_part)(estimator, X, y, arguments, train, test, method)
+        for train, test in splits
     )
     classes = parts[0][1]
     for number, (_, other) in enumerate(parts):
@@ -104,10 +104,10 @@ def _predict_part(
     X: Any,
     y: Any,
     arguments: Mapping[str, Any],
-    rows: Any,
+    train: Any,
     held: Any,
     method: str,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    fitted = fit_on(estimator, X, y, arguments, rows)
+    fitted = fit_on(estimator, X, y, arguments, train)
     values = np.asarray(getattr(fitted, method)(safe_indexing(X, held)))
     return values, np.asarray(fitted.classes_)

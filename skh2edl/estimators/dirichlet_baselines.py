@@ -38,7 +38,7 @@ class VarianceBaseline(TreeClassifier):
         variance : ndarray of shape (n_samples, n_leaves)
             Columns in the order of `classes_`.
         """
-        variance, readable = self._read(X, "variance")
+        variance, readable = self._head_output(X, "variance")
         n_leaves = self.taxonomy_.n_leaves
         variance[~readable] = (1 - 1 / n_leaves) / n_leaves / (n_leaves + 1)
         return variance[:, self.taxonomy_.leaf_order]

@@ -23,7 +23,7 @@ from .wrapping import (
     fit_arguments,
     has_opinions,
     leaf_log_probability,
-    read_opinion,
+    opinion_of,
 )
 
 # Concentrations of members that agree to all digits; more evidence than any data gives.
@@ -222,7 +222,7 @@ class TreeEnsembleClassifier(TreeWrapper):
                 for member in self.estimators_
             ]
             return match_moments(np.stack(members), self.taxonomy_, self.prior_weight)
-        opinions = [read_opinion(member, X, self.taxonomy_) for member in self.estimators_]
+        opinions = [opinion_of(member, X, self.taxonomy_) for member in self.estimators_]
         # Bootstrapped members may have counted other base rates.
         return HyperOpinion.from_evidence(
             self.taxonomy_,
@@ -305,7 +305,7 @@ def _fit_member(
     )
     if bootstrap:
         n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
-        rows = random.randint(n_samples, size=n_samples)
-        X, y = safe_indexing(X, rows), safe_indexing(y, rows)
-        arguments = {name: safe_indexing(values, rows) for name, values in arguments.items()}
+        drawn = random.randint(n_samples, size=n_samples)
+        X, y = safe_indexing(X, drawn), safe_indexing(y, drawn)
+        arguments = {name: safe_indexing(values, drawn) for name, values in arguments.items()}
     return member.fit(X, y, **arguments)

@@ -63,7 +63,7 @@ class EvidentialBaseline(TreeClassifier):
 
     def _masses(self, X: Any) -> npt.NDArray[Any]:
         """Return the belief in leaves in tree order, in groups if there are, and the vacuity."""
-        masses, readable = self._read(X, "masses")
+        masses, readable = self._head_output(X, "masses")
         masses[~readable, :-1] = 0
         masses[~readable, -1] = 1
         return masses

@@ -312,7 +312,7 @@ class H2EDLClassifier(TreeClassifier):
         -------
         opinion : HyperOpinion
         """
-        evidence, readable = self._read(X, "evidence")
+        evidence, readable = self._head_output(X, "evidence")
         evidence[~readable] = 0
         return self._opinion(evidence)
 
@@ -337,7 +337,7 @@ class H2EDLClassifier(TreeClassifier):
                 "familiarity='density' was set after the fit, so no density was estimated. "
                 "Call fit again."
             )
-        familiarity, readable = self._read(X, _familiarity)
+        familiarity, readable = self._head_output(X, _familiarity)
         familiarity[~readable] = 0
         return familiarity
 

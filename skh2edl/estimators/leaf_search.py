@@ -28,7 +28,9 @@ class LeafSearch(TreePredictions):
 
     if TYPE_CHECKING:
 
-        def _read(self, X: Any, output: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]: ...
+        def _head_output(
+            self, X: Any, output: Any
+        ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]: ...
 
         def _unknown_leaf_probability(self) -> npt.NDArray[np.float64]: ...
 
@@ -77,7 +79,7 @@ class LeafSearch(TreePredictions):
         positions = np.empty(len(self.classes_), dtype=np.int64)
         positions[self.taxonomy_.leaf_order] = np.arange(len(positions))
         if self._searches():
-            both, readable = self._read(X, partial(_searched, k=int(k)))
+            both, readable = self._head_output(X, partial(_searched, k=int(k)))
             leaves, proba = both[:, :k].astype(np.int64), np.exp(both[:, k:])
             unknown = self._unknown_leaf_probability()
             best = np.argsort(-unknown, kind="stable")[:k]

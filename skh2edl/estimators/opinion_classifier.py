@@ -32,7 +32,7 @@ from .wrapping import (
     has_opinions,
     leaf_log_probability,
     look_inside,
-    read_held_out,
+    predict_held_out,
     split_unless_frozen,
     transformed,
 )
@@ -199,14 +199,14 @@ class OpinionClassifier(TreeWrapper):
         weight = np.where(tree.last_decision[nodes] < 0, 0.0, weight)
         check_something_to_learn(weight)
         splits = split_unless_frozen(self, X, nodes, groups)
-        parts = read_held_out(self, self._read, X, y, splits, arguments)
-        rows = np.concatenate([rows for rows, _ in parts])
+        parts = predict_held_out(self, self._logits_of, X, y, splits, arguments)
+        held = np.concatenate([held for held, _ in parts])
         logits = np.concatenate([logits for _, logits in parts])
-        self.temperature_ = fit_temperature(logits, nodes[rows], weight[rows], tree)
+        self.temperature_ = fit_temperature(logits, nodes[held], weight[held], tree)
         self.coefficients_ = fit_vacuity(
             logits / self.temperature_,
-            nodes[rows],
-            weight[rows],
+            nodes[held],
+            weight[held],
             tree,
             kl_weight=self.kl_weight,
             leaf_weight=self.leaf_weight,
@@ -228,7 +228,9 @@ class OpinionClassifier(TreeWrapper):
         """
         check_is_fitted(self, "classes_")
         tree = self.taxonomy_
-        q, against, strength = _describe(self._read(self.estimator_, X) / self.temperature_, tree)
+        q, against, strength = _describe(
+            self._logits_of(self.estimator_, X) / self.temperature_, tree
+        )
         c0, c2 = self.coefficients_
         log_odds = np.clip(c0 + against + c2 * strength, -_MOST_LOG_ODDS, _MOST_LOG_ODDS)
         total = np.diff(tree.decision_offsets) * np.exp(log_odds)
@@ -237,11 +239,13 @@ class OpinionClassifier(TreeWrapper):
     def _log_leaves(self, X: Any) -> npt.NDArray[Any]:
         return np.array(self.predict_hyper_opinion(X).log_leaf_probability)
 
-    def _read(self, fitted: Any, X: Any) -> FloatArray:
+    def _logits_of(self, fitted: Any, X: Any) -> FloatArray:
         """Return the logits of the leaves in tree order; without any their log-probabilities."""
         inside, before = look_inside(fitted)
         if _is_softmax(inside) and inside.taxonomy_ == self.taxonomy_:
-            logits, readable = inside._read(transformed(X, before), lambda head, f: head.logits(f))
+            logits, readable = inside._head_output(
+                transformed(X, before), lambda head, f: head.logits(f)
+            )
             return np.where(readable[:, None], logits, 0).astype(np.float64)
         log_leaves = leaf_log_probability(fitted, X, self.taxonomy_)
         if self.has_logits_:

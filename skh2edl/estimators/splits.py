@@ -18,7 +18,7 @@ _N_SPLITS = 5  # as scikit-learn takes for cv=None
 def held_out_splits(
     cv: Any, X: Any, labels: npt.NDArray[Any], groups: Any
 ) -> list[tuple[IntArray, IntArray]]:
-    """Return pairs of row numbers: samples to fit on, and samples held out.
+    """Return pairs of positions: samples to fit on, and samples held out.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def held_out_splits(
                 warnings.filterwarnings("ignore", "The groups parameter is ignored", UserWarning)
                 splits = _as_arrays(splitter.split(X, codes, groups))
         _check_groups_apart(splits, np.asarray(groups))
-    n_seen = sum(np.intersect1d(rows, held).size for rows, held in splits)
+    n_seen = sum(np.intersect1d(train, held).size for train, held in splits)
     if n_seen:
         raise ValueError(
             f"cv holds out {n_seen} sample(s) that the same split also fits on, so their "
@@ -65,7 +65,7 @@ def held_out_splits(
 
 
 def _as_arrays(splits: Any) -> list[tuple[IntArray, IntArray]]:
-    return [(np.asarray(rows), np.asarray(held)) for rows, held in splits]
+    return [(np.asarray(train), np.asarray(held)) for train, held in splits]
 
 
 def _grouped(cv: Any, codes: IntArray, member_of: IntArray) -> list[Any]:
@@ -77,19 +77,19 @@ def _grouped(cv: Any, codes: IntArray, member_of: IntArray) -> list[Any]:
             f"{n_groups} group(s) cannot be divided into {max(2, n_splits)} parts. Give samples of "
             "more groups, or wrap a fitted estimator in FrozenEstimator and give held-out samples."
         )
-    rows, counts = np.zeros((len(codes), 1)), np.bincount(codes)
+    X, counts = np.zeros((len(codes), 1)), np.bincount(codes)
     # Labels too rare to be in every part are counted with the commonest.
     strata = np.where(counts < n_splits, counts.argmax(), np.arange(counts.size))[codes]
-    splits = _as_arrays(StratifiedGroupKFold(n_splits).split(rows, strata, member_of))
+    splits = _as_arrays(StratifiedGroupKFold(n_splits).split(X, strata, member_of))
     if all(held.size for _, held in splits):
         return splits
-    return _as_arrays(GroupKFold(n_splits).split(rows, codes, member_of))
+    return _as_arrays(GroupKFold(n_splits).split(X, codes, member_of))
 
 
 def _check_groups_apart(splits: list[tuple[IntArray, IntArray]], groups: npt.NDArray[Any]) -> None:
     """Raise if a group is on both sides of a split."""
-    for rows, held in splits:
-        shared = np.intersect1d(groups[rows], groups[held])
+    for train, held in splits:
+        shared = np.intersect1d(groups[train], groups[held])
         if shared.size:
             raise ValueError(
                 f"cv puts {shared.size} group(s) on both sides of a split, first "

@@ -15,7 +15,7 @@ from .wrapping import (
     find_taxonomy,
     has_opinions,
     leaf_log_probability,
-    read_opinion,
+    opinion_of,
 )
 
 
@@ -89,4 +89,4 @@ class TreeView(TreeWrapper):
         -------
         opinion : HyperOpinion
         """
-        return read_opinion(self.estimator, X, self.taxonomy_)
+        return opinion_of(self.estimator, X, self.taxonomy_)

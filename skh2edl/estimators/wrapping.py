@@ -177,7 +177,7 @@ def opinion_method(estimator: Any) -> Callable[[Any], HyperOpinion] | None:
     return method_inside(estimator, "predict_hyper_opinion")
 
 
-def read_opinion(fitted: Any, X: Any, taxonomy: Taxonomy) -> HyperOpinion:
+def opinion_of(fitted: Any, X: Any, taxonomy: Taxonomy) -> HyperOpinion:
     """Return the hyper-opinion of an evidential classifier, which must be on the taxonomy.
 
     Parameters
@@ -268,8 +268,10 @@ def taken_by_fit(estimator: Any, **given: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if has_fit_parameter(estimator, name)}
 
 
-def fit_on(estimator: Any, X: Any, y: Any, arguments: Mapping[str, Any], rows: Any = None) -> Any:
-    """Fit a clone on some rows; None means all. What is frozen stays as it is.
+def fit_on(
+    estimator: Any, X: Any, y: Any, arguments: Mapping[str, Any], positions: Any = None
+) -> Any:
+    """Fit a clone on some samples; None means all. What is frozen stays as it is.
 
     Parameters
     ----------
@@ -279,19 +281,19 @@ def fit_on(estimator: Any, X: Any, y: Any, arguments: Mapping[str, Any], rows: A
         As in a fit.
     arguments : mapping of str to array-like
         From :func:`fit_arguments`.
-    rows : ndarray of int, default=None
-        The rows.
+    positions : ndarray of int, default=None
+        Of the samples to fit on.
     """
-    if rows is not None:
-        X, y = safe_indexing(X, rows), safe_indexing(y, rows)
-        arguments = {name: safe_indexing(values, rows) for name, values in arguments.items()}
+    if positions is not None:
+        X, y = safe_indexing(X, positions), safe_indexing(y, positions)
+        arguments = {name: safe_indexing(values, positions) for name, values in arguments.items()}
     return clone(estimator).fit(X, y, **arguments)
 
 
 def split_unless_frozen(
     wrapper: Any, X: Any, labels: npt.NDArray[Any], groups: Any
 ) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Return rows to fit on and rows held out; none for a frozen estimator.
+    """Return positions to fit on and positions held out; none for a frozen estimator.
 
     Parameters
     ----------
@@ -305,26 +307,26 @@ def split_unless_frozen(
     return held_out_splits(wrapper.cv, X, labels, groups)
 
 
-def read_held_out(
+def predict_held_out(
     wrapper: Any,
-    read: Callable[[Any, Any], Any],
+    predict: Callable[[Any, Any], Any],
     X: Any,
     y: Any,
     splits: Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
     arguments: Mapping[str, Any],
     fitted: Sequence[Any] | None = None,
 ) -> list[tuple[npt.NDArray[np.int64], Any]]:
-    """Return rows, and what an estimator that was not fitted on them says of each.
+    """Return held-out positions, and predictions of an estimator that was not fitted on them.
 
     Parameters
     ----------
     wrapper : TreeWrapper
         With `estimator_`, and `n_jobs` unless its estimator is frozen.
-    read : callable
-        From a fitted estimator and samples to what is wanted.
+    predict : callable
+        From a fitted estimator and samples to a prediction of any kind.
     X, y
         As in a fit.
-    splits : sequence of (rows to fit on, rows held out)
+    splits : sequence of (positions to fit on, positions held out)
         From :func:`split_unless_frozen`.
     arguments : mapping of str to array-like
         From :func:`fit_arguments`.
@@ -332,13 +334,13 @@ def read_held_out(
         Those of the splits; None fits them.
     """
     if isinstance(wrapper.estimator, FrozenEstimator):
-        return [(np.arange(len(y)), read(wrapper.estimator_, X))]
+        return [(np.arange(len(y)), predict(wrapper.estimator_, X))]
     if fitted is None:
         fitted = Parallel(n_jobs=wrapper.n_jobs)(
-            delayed(fit_on)(wrapper.estimator, X, y, arguments, rows) for rows, _ in splits
+            delayed(fit_on)(wrapper.estimator, X, y, arguments, train) for train, _ in splits
         )
     return [
-        (held, read(estimator, safe_indexing(X, held)))
+        (held, predict(estimator, safe_indexing(X, held)))
         for estimator, (_, held) in zip(fitted, splits, strict=True)
     ]
 

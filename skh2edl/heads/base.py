@@ -50,9 +50,9 @@ class LeafRanges:
     decision: Tensor
 
     @classmethod
-    def of(cls, taxonomy: Taxonomy, targets: npt.ArrayLike) -> LeafRanges:
-        """Turn target nodes into ranges of leaves."""
-        nodes = np.asarray(targets, dtype=np.int64)
+    def of(cls, taxonomy: Taxonomy, nodes: npt.ArrayLike) -> LeafRanges:
+        """Turn the nodes of labels into ranges of leaves."""
+        nodes = np.asarray(nodes, dtype=np.int64)
         start, stop = taxonomy.leaf_start[nodes], taxonomy.leaf_stop[nodes]
         partial = np.flatnonzero(stop - start > 1)
         decision = taxonomy.last_decision[nodes[partial]]
@@ -69,7 +69,7 @@ class LeafRanges:
 
 
 class Targets(Protocol):
-    """Target nodes in the form a head's loss needs: `Paths`, `LeafRanges` or its own."""
+    """Labels in the form a head's loss needs: `Paths`, `LeafRanges` or its own."""
 
     def to(self, device: torch.device) -> Targets:
         """Return the same on another device."""
@@ -153,15 +153,15 @@ class TreeHead(nn.Module):
         with without_autocast(features):
             return logits_of_block(features.to(weight.dtype), weight, bias, block, wanted)
 
-    def prepare(self, targets: npt.ArrayLike) -> Targets:
-        """Turn target nodes into what :meth:`loss` takes, on the CPU.
+    def prepare(self, nodes: npt.ArrayLike) -> Targets:
+        """Turn the nodes of labels into what :meth:`loss` takes, on the CPU.
 
         Parameters
         ----------
-        targets : array-like of int of shape (n,)
+        nodes : array-like of int of shape (n,)
             Target nodes: leaves, ancestors, or the root, which contributes nothing.
         """
-        return self.segments.paths(targets)
+        return self.segments.paths(nodes)
 
     def loss(self, features: Tensor, targets: Any, progress: float) -> Tensor:
         """Return the loss of each sample.
@@ -171,7 +171,7 @@ class TreeHead(nn.Module):
         features : Tensor of shape (n, n_features)
             Output of the backbone.
         targets : Targets
-            What :meth:`prepare` made of the target nodes.
+            What :meth:`prepare` made of the labels' nodes.
         progress : float
             Fraction of the training that is done, for annealed weights.
         """
@@ -193,7 +193,7 @@ class TreeHead(nn.Module):
             self.linear.weight.mul_(factor)
             self.linear.bias.mul_(factor)
 
-    def supervise(self, label_weight: np.ndarray) -> None:
+    def mark_supervised(self, label_weight: np.ndarray) -> None:
         """Record the labels of further training; heads without a supervision mask ignore them.
 
         Parameters
@@ -208,9 +208,9 @@ class FlatTargets:
 
     segments: TreeSegments
 
-    def prepare(self, targets: npt.ArrayLike) -> LeafRanges:
-        """Turn target nodes into ranges of leaves."""
-        return LeafRanges.of(self.segments.taxonomy, targets)
+    def prepare(self, nodes: npt.ArrayLike) -> LeafRanges:
+        """Turn the nodes of labels into ranges of leaves."""
+        return LeafRanges.of(self.segments.taxonomy, nodes)
 
 
 class EvidentialHead(TreeHead):

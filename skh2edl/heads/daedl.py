@@ -9,7 +9,7 @@ from ..taxonomy.taxonomy import Taxonomy
 from . import losses
 from .base import FlatTargets, LeafRanges, TreeHead
 from .evidence import EVIDENCE_FUNCTIONS
-from .evidential import cells_of, sum_last, supervised_leaves, with_sum
+from .evidential import cells_of, leaves_of_labels, sum_last, with_sum
 from .familiarity import constant, squared_distance
 
 _concentration = EVIDENCE_FUNCTIONS["exp"]
@@ -64,7 +64,7 @@ class DAEDLHead(FlatTargets, TreeHead):
     def loss(self, features: Tensor, targets: LeafRanges, progress: float) -> Tensor:
         """Return the loss of each sample, without the density."""
         alpha = _concentration(self.logits(features)) + _LEAST_CONCENTRATION
-        inside, unsupervised = supervised_leaves(targets, alpha.shape[1], self.partial_labels)
+        inside, ignored = leaves_of_labels(targets, alpha.shape[1], self.partial_labels)
         present, target = cells_of(inside, self.partial_labels, alpha.dtype)
         strength = alpha.sum(1, keepdim=True)
         p = with_sum(alpha, inside) * present / strength
@@ -73,7 +73,7 @@ class DAEDLHead(FlatTargets, TreeHead):
             ones = torch.ones_like(alpha)
             kept = torch.where(inside, ones, alpha)
             loss = loss + self.kl_weight * losses.dirichlet_kl(kept, ones, sum_last)
-        return loss.masked_fill(unsupervised, 0.0)
+        return loss.masked_fill(ignored, 0.0)
 
     @torch.no_grad()
     def fit_density(self, features: Tensor, leaf: Tensor, weight: Tensor) -> None:

@@ -125,7 +125,7 @@ class FlatOpinionHead(FlatTargets, EvidentialHead):
         """Return the loss of each sample."""
         evidence = self.evidence(features)
         n_leaves = evidence.shape[1]
-        inside, unsupervised = supervised_leaves(targets, n_leaves, self.partial_labels)
+        inside, ignored = leaves_of_labels(targets, n_leaves, self.partial_labels)
         loss = self.risk_of(self._cells(evidence, inside))
         kl_weight = self.kl_weight_at(progress)
         if kl_weight > 0:
@@ -134,7 +134,7 @@ class FlatOpinionHead(FlatTargets, EvidentialHead):
                 torch.where(inside, prior, evidence + prior), prior, sum_last
             )
             loss = loss + kl_weight / (n_leaves if self.kl_per_child else 1) * divergence
-        return loss.masked_fill(unsupervised, 0.0)
+        return loss.masked_fill(ignored, 0.0)
 
     def _cells(self, evidence: Tensor, inside: Tensor) -> Cells:
         return Cells(
@@ -144,16 +144,16 @@ class FlatOpinionHead(FlatTargets, EvidentialHead):
         )
 
 
-def supervised_leaves(
+def leaves_of_labels(
     targets: LeafRanges, n_leaves: int, partial_labels: str
 ) -> tuple[Tensor, Tensor]:
     """Mark the leaves of each label, (n, n_leaves), and the labels that teach nothing, (n,)."""
-    unsupervised = targets.stop - targets.start == n_leaves
+    ignored = targets.stop - targets.start == n_leaves
     if partial_labels == "drop":
-        unsupervised = targets.stop - targets.start > 1
+        ignored = targets.stop - targets.start > 1
     # A Dirichlet needs two cells: these are computed as one leaf; their loss is to be set to 0.
-    stop = torch.where(unsupervised, targets.start + 1, targets.stop)
-    return replace(targets, stop=stop).inside(n_leaves), unsupervised
+    stop = torch.where(ignored, targets.start + 1, targets.stop)
+    return replace(targets, stop=stop).inside(n_leaves), ignored
 
 
 def cells_of(inside: Tensor, partial_labels: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -17,8 +17,8 @@ _BEYOND = 0.01
 _DECAY = 0.25
 # Beyond what any distance in single precision may be, so that a ratio of two stays a number.
 _FARTHEST = 1e30
-# Rows compared with all means at once.
-_ROWS_AT_ONCE = 1024
+# Samples compared with all means at once.
+_SAMPLES_AT_ONCE = 1024
 
 
 class Familiarity(nn.Module):
@@ -53,18 +53,18 @@ class Familiarity(nn.Module):
         self.spread = constant(torch.ones(2, tree.n_branching))
 
     @torch.no_grad()
-    def fit(self, features: npt.NDArray[np.floating], targets: npt.NDArray[np.int64]) -> None:
+    def fit(self, features: npt.NDArray[np.floating], nodes: npt.NDArray[np.int64]) -> None:
         """Estimate means and covariance, and the limits from samples left out of both.
 
         Parameters
         ----------
         features : ndarray of shape (n_samples, n_features)
             Features as the head reads them.
-        targets : ndarray of int of shape (n_samples,)
+        nodes : ndarray of int of shape (n_samples,)
             Target nodes: leaves or ancestors, which count where their decisions reach.
         """
         tree = self.segments.taxonomy
-        own = tree.last_decision[targets]
+        own = tree.last_decision[nodes]
         x, own = features[own >= 0].astype(np.float64), own[own >= 0]
         count = np.bincount(own, minlength=tree.n_decisions)
         mean = np.zeros((tree.n_decisions, x.shape[1]))
@@ -105,16 +105,16 @@ class Familiarity(nn.Module):
         passes = _means_below(self.segments)
         # Of each node on the path of each sample; those of all nodes would not fit into memory.
         found, nodes = [np.zeros((2, 0))], [np.zeros(0, dtype=np.int64)]
-        for start in range(0, len(x), _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
+        for start in range(0, len(x), _SAMPLES_AT_ONCE):
+            batch = slice(start, start + _SAMPLES_AT_ONCE)
             left_out = _distances_without_own(
-                torch.from_numpy(x[rows]),
-                torch.from_numpy(own[rows]),
+                torch.from_numpy(x[batch]),
+                torch.from_numpy(own[batch]),
                 points,
-                torch.from_numpy(count[own[rows]]).double(),
+                torch.from_numpy(count[own[batch]]).double(),
                 weight / count.sum(),
             )
-            on_path = passes[:, own[rows]].T
+            on_path = passes[:, own[batch]].T
             of_all = self._strangeness(left_out, torch.from_numpy(count > 0)).numpy()
             found.append(of_all[:, on_path])
             nodes.append(np.nonzero(on_path)[1])
@@ -174,7 +174,7 @@ def _means_below(segments: TreeSegments) -> npt.NDArray[np.bool_]:
 
 
 def squared_distance(x: Tensor, points: Tensor) -> Tensor:
-    """Return the squared distance of every row to every point; ONNX knows no cdist."""
+    """Return the squared distance of every sample to every point; ONNX knows no cdist."""
     squares = x.square().sum(1, keepdim=True) + points.square().sum(1)
     return (squares - 2 * x @ points.T).clamp(min=0)
 

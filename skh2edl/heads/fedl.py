@@ -9,7 +9,7 @@ from torch import Tensor
 from ..taxonomy.taxonomy import Taxonomy
 from .base import FlatTargets, LeafRanges, TreeHead
 from .evidence import MAX_EXPONENT
-from .evidential import cells_of, supervised_leaves, with_sum
+from .evidential import cells_of, leaves_of_labels, with_sum
 
 
 class FEDLHead(FlatTargets, TreeHead):
@@ -61,13 +61,13 @@ class FEDLHead(FlatTargets, TreeHead):
     def loss(self, features: Tensor, targets: LeafRanges, progress: float) -> Tensor:
         """Return the loss of each sample."""
         alpha, allocation, extra = self.parameters_of(features)
-        inside, unsupervised = supervised_leaves(targets, alpha.shape[1], self.partial_labels)
+        inside, ignored = leaves_of_labels(targets, alpha.shape[1], self.partial_labels)
         present, target = cells_of(inside, self.partial_labels, alpha.dtype)
         total = alpha.sum(1, keepdim=True) + extra
         allocation = with_sum(allocation, inside)
         mean, variance = _flexible_moments(with_sum(alpha, inside), allocation, extra, total)
         error = (target - mean).square() + variance + (target - allocation).square()
-        return (error * present).sum(1).masked_fill(unsupervised, 0.0)
+        return (error * present).sum(1).masked_fill(ignored, 0.0)
 
 
 def _flexible_moments(

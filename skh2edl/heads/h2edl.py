@@ -131,7 +131,7 @@ class H2EDLHead(EvidentialHead):
         """1 for the decisions of supervised nodes, else 0."""
         return self.supervised.index_select(0, self.segments.node).to(self.base_rate.dtype)
 
-    def supervise(self, label_weight: np.ndarray) -> None:
+    def mark_supervised(self, label_weight: np.ndarray) -> None:
         """Mark the nodes that further labels pass through as supervised."""
         passed = torch.from_numpy(supervised_nodes(self.segments.taxonomy, label_weight))
         self.supervised |= passed.to(self.supervised.device)

@@ -218,19 +218,21 @@ class SoftLabelHead(SoftmaxHead):
         super().__init__(taxonomy, n_features, partial_labels=partial_labels)
         self.sharpness = sharpness
 
-    def prepare(self, targets: npt.ArrayLike) -> SoftTargets:  # type: ignore[override]
-        """Turn target nodes into distributions over leaves."""
+    def prepare(self, nodes: npt.ArrayLike) -> SoftTargets:  # type: ignore[override]
+        """Turn the nodes of labels into distributions over leaves."""
         taxonomy = self.segments.taxonomy
-        nodes, index = np.unique(np.asarray(targets, dtype=np.int64), return_inverse=True)
+        distinct, index = np.unique(np.asarray(nodes, dtype=np.int64), return_inverse=True)
         # Of the first decision: pass-through nodes above it must change nothing.
         rate = self.sharpness / int(taxonomy.heights[taxonomy.branching_nodes[0]])
-        distribution = np.empty((nodes.size, taxonomy.n_leaves))
-        for target, node in zip(distribution, taxonomy.last_of_chain[nodes].tolist(), strict=True):
+        distribution = np.empty((distinct.size, taxonomy.n_leaves))
+        for target, node in zip(
+            distribution, taxonomy.last_of_chain[distinct].tolist(), strict=True
+        ):
             _fill_with_kinship(taxonomy, node, rate, target)
         return SoftTargets(
             torch.from_numpy(distribution).to(self.linear.weight.dtype),
             torch.from_numpy(index),
-            LeafRanges.of(taxonomy, targets),
+            LeafRanges.of(taxonomy, nodes),
         )
 
     def loss(self, features: Tensor, targets: SoftTargets, progress: float) -> Tensor:  # type: ignore[override]

@@ -222,8 +222,8 @@ class TreeSegments(nn.Module):
             known = torch.cat([known, highest + total.log()], dim=1)
         return torch.cat(sums[::-1], dim=1)
 
-    def paths(self, targets: npt.ArrayLike) -> Paths:
-        """List all decisions of every node on the path to each target, D(v*) in the paper.
+    def paths(self, nodes: npt.ArrayLike) -> Paths:
+        """List all decisions of every node on the path to each label, D(v*) in the paper.
 
         The path to an ancestor is shorter, and that to the root is empty: outputs below the label
         are not in the list and receive no gradient.
@@ -232,11 +232,11 @@ class TreeSegments(nn.Module):
 
         Parameters
         ----------
-        targets : array-like of int of shape (n,)
+        nodes : array-like of int of shape (n,)
             Target nodes.
         """
         tree = self.taxonomy
-        nodes = np.asarray(targets, dtype=np.int64)
+        nodes = np.asarray(nodes, dtype=np.int64)
         if tree.n_nodes * tree.n_levels <= _MAX_KNOWN_STEPS:
             table = self._paths_to_all_nodes.take(nodes, axis=0)
         else:

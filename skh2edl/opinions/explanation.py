@@ -30,7 +30,7 @@ _VISIBLE = 0.005
 _MOST_SAMPLES = 10
 
 
-class OpinionRow(NamedTuple):
+class SampleOpinion(NamedTuple):
     """The numbers of one sample.
 
     Attributes
@@ -48,14 +48,14 @@ class OpinionRow(NamedTuple):
     probability: Row
 
 
-def explain(tree: Taxonomy, row: OpinionRow) -> str:
+def explain(tree: Taxonomy, opinion: SampleOpinion) -> str:
     """Say how far the evidence carries and what it would choose between.
 
     Parameters
     ----------
     tree : Taxonomy
         The tree.
-    row : OpinionRow
+    opinion : SampleOpinion
         The opinion on one sample.
 
     Returns
@@ -63,16 +63,18 @@ def explain(tree: Taxonomy, row: OpinionRow) -> str:
     text : str
         A few sentences, whatever the size of the tree.
     """
-    if not row.reach.any():
+    if not opinion.reach.any():
         return "Cannot tell: there is no evidence."
-    node, belief = _follow(tree, row.reach)
+    node, belief = _follow(tree, opinion.reach)
     if not tree.n_children[node]:
-        return " ".join([f"{_how_far(tree, node, belief)}.", *_elsewhere(tree, row, node, belief)])
-    sentences = [f"{_how_far(tree, node, belief)}{_what_remains(tree, row, node, belief)}"]
+        return " ".join(
+            [f"{_how_far(tree, node, belief)}.", *_elsewhere(tree, opinion, node, belief)]
+        )
+    sentences = [f"{_how_far(tree, node, belief)}{_what_remains(tree, opinion, node, belief)}"]
     # Once most of the belief has arrived, what it is divided between says more.
     if belief < _CLEAR:
-        sentences += _elsewhere(tree, row, node, belief)
-    return " ".join([*sentences, _forced_choice(tree, row)])
+        sentences += _elsewhere(tree, opinion, node, belief)
+    return " ".join([*sentences, _forced_choice(tree, opinion)])
 
 
 def _top(tree: Taxonomy) -> int:
@@ -104,11 +106,11 @@ def _how_far(tree: Taxonomy, node: int, belief: float) -> str:
     return f"The evidence {verb} to {_place(tree, node)} (belief {_decimal(belief)})"
 
 
-def _what_remains(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> str:
+def _what_remains(tree: Taxonomy, opinion: SampleOpinion, node: int, belief: float) -> str:
     """Say what the evidence is divided between at the node where it stops."""
     decisions = _decisions(tree, node)
-    reach = row.reach[decisions]
-    stops = float(row.stops[_branching(tree, node)])
+    reach = opinion.reach[decisions]
+    stops = float(opinion.stops[_branching(tree, node)])
     order = np.argsort(-reach, kind="stable")
     n_contenders, joint = _count_contenders(reach), ": " if node == _top(tree) else "; below, "
     shown = [
@@ -128,7 +130,7 @@ def _what_remains(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> 
     return f"{joint}it is {_list(shown, n_contenders, 'or')}, and {tail}."
 
 
-def _elsewhere(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> list[str]:
+def _elsewhere(tree: Taxonomy, opinion: SampleOpinion, node: int, belief: float) -> list[str]:
     """Say where the belief is that did not arrive at the node."""
     above = []
     siblings: list[int] = []
@@ -138,22 +140,24 @@ def _elsewhere(tree: Taxonomy, row: OpinionRow, node: int, belief: float) -> lis
         beside = _decisions(tree, int(tree.branching_nodes[above[-1]]))
         siblings += (other for other in range(beside.start, beside.stop) if other != decision)
         decision = int(tree.parent_decision[decision])
-    higher = sorted(above, key=lambda branching: -row.stops[branching])
+    higher = sorted(above, key=lambda branching: -opinion.stops[branching])
     parts = [
-        f"{_decimal(row.stops[branching])} stops at "
+        f"{_decimal(opinion.stops[branching])} stops at "
         f"{_place(tree, int(tree.branching_nodes[branching]))}"
         for branching in higher[:2]
-        if row.stops[branching] >= _VISIBLE
+        if opinion.stops[branching] >= _VISIBLE
     ]
-    against = 1 - belief - float(row.stops[above].sum())
+    against = 1 - belief - float(opinion.stops[above].sum())
     if against >= _VISIBLE:
-        parts.append(_strongest(tree, row, max(siblings, key=row.reach.__getitem__), against))
+        parts.append(
+            _strongest(tree, opinion, max(siblings, key=opinion.reach.__getitem__), against)
+        )
     return [f"Of the other belief, {_list(parts, len(parts))}."] if parts else []
 
 
-def _strongest(tree: Taxonomy, row: OpinionRow, sibling: int, against: float) -> str:
+def _strongest(tree: Taxonomy, opinion: SampleOpinion, sibling: int, against: float) -> str:
     """Name the strongest sibling, unless the belief in it would be shown as nothing."""
-    belief = float(row.reach[sibling])
+    belief = float(opinion.reach[sibling])
     if against - belief < _VISIBLE and belief >= _VISIBLE:
         # Its own belief, as in a table beside it: with the rest it may round to more.
         return f"{_decimal(belief)} is for {_child(tree, sibling)}"
@@ -163,21 +167,22 @@ def _strongest(tree: Taxonomy, row: OpinionRow, sibling: int, against: float) ->
     return f"{_decimal(against)} is for something else{lead}"
 
 
-def _forced_choice(tree: Taxonomy, row: OpinionRow) -> str:
-    first, second = np.argsort(-row.probability, kind="stable")[:2].tolist()
-    best = float(row.probability[first])
+def _forced_choice(tree: Taxonomy, opinion: SampleOpinion) -> str:
+    first, second = np.argsort(-opinion.probability, kind="stable")[:2].tolist()
+    best = float(opinion.probability[first])
     kind = tree.level_names[-1] if tree.level_names else "class"
     lead = f"Made to name one {str(kind).replace('_', ' ')}, it"
-    tied = np.flatnonzero(row.probability >= best * (1 - 1e-6))  # equal but for float32 rounding
+    # Equal but for float32 rounding.
+    tied = np.flatnonzero(opinion.probability >= best * (1 - 1e-6))
     if tied.size > 1:
         names = [str(tree.leaves[leaf]) for leaf in tied[:_MOST_NAMES].tolist()]
         return (
             f"{lead} has no favourite: {_list(names, tied.size)} are equally probable "
             f"({_decimal(best)} each)."
         )
-    belief = float(row.reach[tree.last_decision[tree.leaf_nodes[first]]])
+    belief = float(opinion.reach[tree.last_decision[tree.leaf_nodes[first]]])
     source = ", most of it from the base rates" if belief < best / 2 else ""
-    next_best = _decimal(row.probability[second])
+    next_best = _decimal(opinion.probability[second])
     before = f"before {tree.leaves[second]} ({next_best})"
     if next_best == _decimal(best):
         before = f"hardly before {tree.leaves[second]} (nearly the same)"

@@ -24,7 +24,7 @@ from .evidence import (
     check_evidence,
     check_prior_weight,
 )
-from .explanation import NodeOpinion, OpinionRow, explain, node_frame, opinion_html
+from .explanation import NodeOpinion, SampleOpinion, explain, node_frame, opinion_html
 
 # Largest evidence whose mean is worth computing for a repr: some tens of milliseconds.
 _REPR_SIZE = 1_000_000
@@ -58,7 +58,7 @@ class HyperOpinion:
     prior_weight : ndarray of shape (n_branching,)
         Weight W of the base rate at each branching node.
     groups : ndarray of shape (n_samples,), default=None
-        What each row stands for, if it was fused from several samples.
+        Group of each opinion, if it was fused from several samples.
 
     Notes
     -----
@@ -468,19 +468,19 @@ class HyperOpinion:
         """Return the numbers of a node, given by label or path, or the opinion on some samples."""
         if isinstance(index, (str, tuple)):
             return NodeOpinion(*(values[:, 0] for values in self.nodes([index])))
-        rows = np.arange(len(self))[index]
-        if rows.ndim > 1:
+        positions = np.arange(len(self))[index]
+        if positions.ndim > 1:
             raise IndexError(f"An opinion has one axis, its samples; got the index {index!r}.")
-        # A slice or an integer keeps a view of the evidence, an array of rows makes a copy.
+        # A slice or an integer keeps a view of the evidence, an array of positions makes a copy.
         if isinstance(index, slice):
             chosen: Any = index
         else:
-            chosen = slice(int(rows), int(rows) + 1) if rows.ndim == 0 else rows
+            chosen = slice(int(positions), int(positions) + 1) if positions.ndim == 0 else positions
         groups = None if self.groups is None else self.groups[chosen]
         return self._with_evidence(self.evidence[chosen], groups)
 
     def __iter__(self) -> Iterator[HyperOpinion]:
-        return (self[row] for row in range(len(self)))
+        return (self[position] for position in range(len(self)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HyperOpinion):
@@ -533,7 +533,7 @@ class HyperOpinion:
         reach = self._walk.multiply(one.local_belief.astype(np.float64))[0]
         stops = one.mass[0, self.taxonomy.n_leaves :].astype(np.float64)
         return explain(
-            self.taxonomy, OpinionRow(reach, stops, one.leaf_probability[0].astype(np.float64))
+            self.taxonomy, SampleOpinion(reach, stops, one.leaf_probability[0].astype(np.float64))
         )
 
     def to_frame(self, by: str = "focal_set") -> Any:

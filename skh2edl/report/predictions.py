@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..estimators.base import TreeClassifier
 from ..estimators.h2edl import H2EDLClassifier
-from ..estimators.wrapping import find_taxonomy, has_opinions, leaf_log_probability, read_opinion
+from ..estimators.wrapping import find_taxonomy, has_opinions, leaf_log_probability, opinion_of
 from ..metrics.inputs import leaf_probabilities, top_leaves, top_of_level
 from ..opinions.hyper_opinion import HyperOpinion
 from ..taxonomy.taxonomy import Taxonomy
@@ -216,15 +216,15 @@ def _read_block(estimator: Any, X: Any, tree: Taxonomy) -> Predictions:
             # Which images were skipped is in `readable`.
             warnings.filterwarnings("ignore", message=".*image.*", category=UserWarning)
             if isinstance(estimator, H2EDLClassifier):
-                evidence, readable = estimator._read(X, "evidence")
+                evidence, readable = estimator._head_output(X, "evidence")
                 evidence[~readable] = 0
                 opinion = estimator._opinion(evidence)
                 return Predictions(tree, opinion.leaf_probability.astype(float), opinion, readable)
-            log_leaves, readable = estimator._read(X, "leaf_log_probability")
+            log_leaves, readable = estimator._head_output(X, "leaf_log_probability")
             log_leaves[~readable] = np.log(estimator._unknown_leaf_probability())
         return Predictions(tree, np.exp(log_leaves.astype(np.float64)), None, readable)
     if has_opinions(estimator):
-        opinion = read_opinion(estimator, X, tree)
+        opinion = opinion_of(estimator, X, tree)
     leaves = np.exp(leaf_log_probability(estimator, X, tree))
     leaves /= leaves.sum(axis=1, keepdims=True)
     return Predictions(tree, leaves, opinion, np.ones(len(leaves), dtype=bool))

@@ -46,7 +46,7 @@ def frozen_features(
     Returns
     -------
     features : ndarray of float32 of shape (n_images, n_features)
-        NaN in the rows of bad images that were skipped.
+        NaN for bad images that were skipped.
     """
     location = memory.location if isinstance(memory, joblib.Memory) else memory
     if location is None:
@@ -55,21 +55,21 @@ def frozen_features(
         backbone.name, hash_weights(backbone), repr(backbone.data_config), precision
     )
     folder = FeatureFolder(Path(location) / "skh2edl_features" / recipe, backbone.n_features)
-    keys = [samples.source.identity(row) for row in range(len(samples))]
-    # The first row of each image: one that is in X twice is computed once.
-    first = {key: row for row, key in reversed([*enumerate(keys)])}
+    keys = [samples.source.identity(position) for position in range(len(samples))]
+    # The first position of each image: one that is in X twice is computed once.
+    first = {key: position for position, key in reversed([*enumerate(keys)])}
     known = {key: folder.read(key) for key in first}
     missing = np.array(sorted(first[key] for key in known if known[key] is None), dtype=np.int64)
     if missing.size:
         computed = _compute(backbone, samples.subset(missing), device, precision, verbose)
-        for row, values in zip(missing.tolist(), computed, strict=True):
-            known[keys[row]] = values
+        for position, values in zip(missing.tolist(), computed, strict=True):
+            known[keys[position]] = values
             # A bad image stays out of the cache: the file may be mended.
             if not np.isnan(values).any():
-                folder.write(keys[row], values)
+                folder.write(keys[position], values)
     features = np.empty((len(samples), backbone.n_features), dtype=np.float32)
-    for row, key in enumerate(keys):
-        features[row] = known[key]
+    for position, key in enumerate(keys):
+        features[position] = known[key]
     return features
 
 

@@ -32,7 +32,7 @@ from .network import Network, TrainingStep, UncastTargets
 from .recipe import Hardware, Recipe, resolve_precision
 from .samples import Samples, TrainingSet
 from .selection import make_selection
-from .sparse_adamw import RowOptimizer, clip_gradients
+from .sparse_adamw import SparseAdamW, clip_gradients
 from .sync_batch_norm import BatchPart, naming_batches_of_one, synchronized_batch_norm
 
 # Called with the network and the record of an epoch; True stops the training.
@@ -139,7 +139,7 @@ def identity_of_run(
     validation = "" if held_out is None else held_out.samples.content_hash()
     return {
         "data": hash_values(data.samples.content_hash(), validation),
-        "labels": hash_values(data.targets, [] if held_out is None else held_out.labels.tolist()),
+        "labels": hash_values(data.nodes, [] if held_out is None else held_out.labels.tolist()),
         "weights of samples": hash_values(data.weight),
         "initial weights": hash_weights(network),
     }
@@ -245,9 +245,9 @@ class _Run:
             plan.batch_size, plan.seed, fabric.global_rank, fabric.world_size
         )
         self.n_batches = max(len(self.loader), 1)
-        self.by_rows = _is_updated_by_rows(network, plan, fabric.world_size)
-        network.head.sparse_gradient = self.by_rows
-        self.optimizer: Any = _make_optimizer(network, plan, self.by_rows, fabric.device.type)
+        self.is_sparse = _has_sparse_gradient(network, plan, fabric.world_size)
+        network.head.sparse_gradient = self.is_sparse
+        self.optimizer: Any = _make_optimizer(network, plan, self.is_sparse, fabric.device.type)
         self.scheduler = _make_scheduler(self.optimizer, plan, self.n_batches)
         decay = plan.recipe.ema_decay
         self.ema = None if decay is None else ModelEmaV3(network, decay=decay)
@@ -317,10 +317,10 @@ class _Run:
                 # Something without weight stands in: not every network takes nothing.
                 inputs = inputs.new_zeros((1, *inputs.shape[1:]))
                 chosen, weight = np.zeros(1, dtype=np.int64), torch.zeros(1)
-            prepared = self.network.head.prepare(self.data.targets[chosen]).to(fabric.device)
+            prepared = self.network.head.prepare(self.data.nodes[chosen]).to(fabric.device)
             weight = weight.to(fabric.device, non_blocking=True)
             inputs = inputs.to(fabric.device, non_blocking=True)
-            with naming_batches_of_one(len(self.data.targets), self.plan.batch_size):
+            with naming_batches_of_one(len(self.data.nodes), self.plan.batch_size):
                 progress = self.plan.progress(epoch + batch / n_batches)
                 losses = self.module(inputs, UncastTargets(prepared), progress)
             # Over all processes, so that their number does not change the step.
@@ -328,7 +328,7 @@ class _Run:
             loss = (weight * losses).sum() / total.clamp(min=1e-12)
             # The strategy takes the mean over the processes, and their sum is wanted.
             fabric.backward(loss * fabric.world_size)
-            if clip_norm is not None and self.by_rows:
+            if clip_norm is not None and self.is_sparse:
                 clip_gradients(self.module.parameters(), clip_norm)
             elif clip_norm is not None:
                 fabric.clip_gradients(
@@ -351,7 +351,7 @@ class _Run:
         own = samples
         if fabric.world_size > 1:
             own = samples.subset(np.arange(fabric.global_rank, len(samples), fabric.world_size))
-        part = own.read(trained, "leaf_log_probability", fabric.device)
+        part = own.compute(trained, "leaf_log_probability", fabric.device)
         log_leaves = gather_rows(fabric, part, len(samples))
         # A scorer of the user's own need not be a pure function: one process asks it.
         return float(fabric.broadcast(self.score(log_leaves) if fabric.is_global_zero else 0.0))
@@ -425,14 +425,14 @@ class _Run:
         )
 
 
-def _make_optimizer(network: Network, plan: Plan, by_rows: bool, device_type: str) -> Any:
-    """Return the optimiser; with `by_rows` the head's weights have one for sparse gradients."""
+def _make_optimizer(network: Network, plan: Plan, is_sparse: bool, device_type: str) -> Any:
+    """Return the optimiser; with `is_sparse`, one for sparse gradients has the head's weights."""
     from timm import optim
 
-    rows: Any = network.head.linear.weight
+    weight: Any = network.head.linear.weight
     groups = _groups(network, plan)
-    for group in groups if by_rows else ():
-        group["params"] = [item for item in group["params"] if item is not rows]
+    for group in groups if is_sparse else ():
+        group["params"] = [item for item in group["params"] if item is not weight]
     optimizer = optim.create_optimizer_v2(  # type: ignore[attr-defined]
         [group for group in groups if group["params"]],
         opt=plan.recipe.optimizer,  # timm's "sgd" is Nesterov's
@@ -443,7 +443,7 @@ def _make_optimizer(network: Network, plan: Plan, by_rows: bool, device_type: st
         fused=device_type in ("cuda", "cpu") and plan.hardware.precision != "16-mixed",
     )
     options = {"lr": plan.learning_rate, "weight_decay": plan.recipe.weight_decay}
-    return RowOptimizer(optimizer, rows, **options) if by_rows else optimizer
+    return SparseAdamW(optimizer, weight, **options) if is_sparse else optimizer
 
 
 def _make_scheduler(optimizer: Any, plan: Plan, n_batches: int) -> Any:
@@ -463,12 +463,12 @@ def _make_scheduler(optimizer: Any, plan: Plan, n_batches: int) -> Any:
     return scheduler
 
 
-def _is_updated_by_rows(network: Network, plan: Plan, n_processes: int) -> bool:
-    """Tell whether a step moves only the rows of the head that its samples pass."""
+def _has_sparse_gradient(network: Network, plan: Plan, n_processes: int) -> bool:
+    """Tell whether a step moves only the head's weights on the paths of its samples."""
     return (
         network.head.is_large
         and plan.recipe.optimizer == "adamw"
-        # A running mean of all weights touches all rows, and processes exchange whole gradients.
+        # A running mean touches all weights, and processes exchange whole gradients.
         and plan.recipe.ema_decay is None
         and n_processes == 1
     )

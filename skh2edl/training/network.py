@@ -100,14 +100,14 @@ class TrainingStep(nn.Module):
 
 
 class FeatureLoader:
-    """Batches of rows of a feature matrix, in the manner of an image loader.
+    """Batches of a feature matrix, in the manner of an image loader.
 
     Parameters
     ----------
     features : ndarray of shape (n_samples, n_features)
-        The rows.
+        The features.
     sampler : EpochSampler
-        Says which rows come when.
+        The order of the samples.
     """
 
     def __init__(self, features: npt.NDArray[Any], sampler: EpochSampler) -> None:
@@ -130,30 +130,30 @@ class FeatureLoader:
 @torch.inference_mode()
 def predict_batches(
     network: Network,
-    read: Callable[[Tensor], Tensor],
+    function: Callable[[Tensor], Tensor],
     loader: Iterable[tuple[Tensor, Tensor]],
     n_samples: int,
     device: torch.device,
 ) -> npt.NDArray[np.float32]:
-    """Apply a reading of the features to every batch, in evaluation mode.
+    """Apply a function to the features of every batch, in evaluation mode.
 
     Parameters
     ----------
     network : Network
         On `device`; put back into its mode afterwards.
-    read : callable
+    function : callable
         Features to outputs, such as ``network.head.leaf_log_probability``.
     loader : iterable of (inputs, positions)
         The batches.
     n_samples : int
-        Rows of the result.
+        Length of the result.
     device : torch.device
         Where the network is.
 
     Returns
     -------
     outputs : ndarray of float32 of shape (n_samples, n_outputs)
-        NaN in the rows of samples that the loader left out.
+        NaN for samples that the loader skipped.
     """
     was_training = network.training
     network.eval()
@@ -161,13 +161,15 @@ def predict_batches(
     try:
         with full_precision(device):
             for inputs, positions in loader:
-                values = read(network.features(inputs.to(device, non_blocking=True))).float().cpu()
+                values = (
+                    function(network.features(inputs.to(device, non_blocking=True))).float().cpu()
+                )
                 if outputs is None:
                     outputs = np.full((n_samples, values.shape[1]), np.nan, dtype=np.float32)
                 outputs[positions.numpy()] = values.numpy()
     finally:
         network.train(was_training)
     if outputs is None:
-        width = read(network.feature_mean[None]).shape[1]
+        width = function(network.feature_mean[None]).shape[1]
         outputs = np.full((n_samples, width), np.nan, dtype=np.float32)
     return outputs

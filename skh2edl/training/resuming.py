@@ -85,4 +85,4 @@ def resume_head(network: Network, previous: Network, label_weight: npt.NDArray[n
     network.head.load_state_dict(
         {name: value for name, value in state.items() if name not in given}, strict=False
     )
-    network.head.supervise(label_weight)
+    network.head.mark_supervised(label_weight)

@@ -18,20 +18,20 @@ from ..images import EpochSampler, ImageSource, ImageTransform, make_loader
 from ..utils.hashing import hash_values
 from .network import FeatureLoader, Network, predict_batches
 
-# Rows of features that are read at once: enough to keep a processor busy, little to hold.
-_ROWS_AT_ONCE = 4096
+# Samples whose features are evaluated at once: enough to keep a processor busy, little to hold.
+_SAMPLES_AT_ONCE = 4096
 
 # A value so many times what is usual leaves nothing of the usual ones in single precision.
 _FAR = 1e7
-# Rows that say what is usual in a column.
+# Samples that decide what is usual in a column.
 _ROWS_OF_A_GLANCE = 1000
 
 # A method of the head by name, or a function of the head and the features.
 Output = str | Callable[[TreeHead, Tensor], Tensor]
 
 
-def reading(head: TreeHead, output: Output) -> Callable[[Tensor], Tensor]:
-    """Return what reads features, from its name or as a function of the head."""
+def output_function(head: TreeHead, output: Output) -> Callable[[Tensor], Tensor]:
+    """Return the function from features to an output of the head."""
     if isinstance(output, str):
         method: Callable[[Tensor], Tensor] = getattr(head, output)
         return method
@@ -39,11 +39,11 @@ def reading(head: TreeHead, output: Output) -> Callable[[Tensor], Tensor]:
 
 
 class Samples(Protocol):
-    """Inputs that can be cut, batched, read by a network, named and hashed."""
+    """Inputs that can be cut, batched, given to a network, named and hashed."""
 
     def __len__(self) -> int: ...
 
-    def subset(self, rows: npt.NDArray[np.int64]) -> Samples:
+    def subset(self, positions: npt.NDArray[np.int64]) -> Samples:
         """Return some of the samples."""
 
     def training_loader(
@@ -51,8 +51,8 @@ class Samples(Protocol):
     ) -> Any:
         """Return this process's batches; their order depends only on seed and epoch."""
 
-    def read(self, network: Network, output: Output, device: torch.device) -> npt.NDArray[Any]:
-        """Return what a method of the network's head says of every sample."""
+    def compute(self, network: Network, output: Output, device: torch.device) -> npt.NDArray[Any]:
+        """Return an output of the network's head for every sample."""
 
     def describe(self, position: int) -> str:
         """Name a sample in a message."""
@@ -119,7 +119,7 @@ class FeatureSamples:
     Parameters
     ----------
     features : ndarray of float of shape (n_samples, n_features)
-        The rows; the head computes in their precision.
+        The head computes in their precision.
     """
 
     features: npt.NDArray[Any]
@@ -127,9 +127,9 @@ class FeatureSamples:
     def __len__(self) -> int:
         return len(self.features)
 
-    def subset(self, rows: npt.NDArray[np.int64]) -> FeatureSamples:
-        """Return some of the rows."""
-        return FeatureSamples(self.features[rows])
+    def subset(self, positions: npt.NDArray[np.int64]) -> FeatureSamples:
+        """Return some of the samples."""
+        return FeatureSamples(self.features[positions])
 
     def training_loader(
         self, batch_size: int, seed: int, rank: int = 0, n_processes: int = 1
@@ -140,19 +140,19 @@ class FeatureSamples:
         )
         return FeatureLoader(self.features, sampler)
 
-    def read(self, network: Network, output: Output, device: torch.device) -> npt.NDArray[Any]:
-        """Return what a method of the network's head says of every row."""
-        read = reading(network.head, output)
+    def compute(self, network: Network, output: Output, device: torch.device) -> npt.NDArray[Any]:
+        """Return an output of the network's head for every sample."""
+        function = output_function(network.head, output)
         parts = []
         with torch.inference_mode():
-            for start in range(0, max(len(self), 1), _ROWS_AT_ONCE):
-                rows = self.features[start : start + _ROWS_AT_ONCE]
-                inputs = torch.from_numpy(np.require(rows, requirements="W"))  # else torch warns
+            for start in range(0, max(len(self), 1), _SAMPLES_AT_ONCE):
+                batch = self.features[start : start + _SAMPLES_AT_ONCE]
+                inputs = torch.from_numpy(np.require(batch, requirements="W"))  # else torch warns
                 # The network's precision first: a device need not know double precision.
                 inputs = inputs.to(network.feature_mean.dtype).to(device)
                 standardized = network.standardized(inputs)
                 self._warn_of_strangers(standardized, start)
-                parts.append(read(standardized).cpu().numpy())
+                parts.append(function(standardized).cpu().numpy())
         return np.concatenate(parts)
 
     def _warn_of_strangers(self, standardized: Tensor, start: int) -> None:
@@ -175,7 +175,7 @@ class FeatureSamples:
         return f"row {position}"
 
     def content_hash(self) -> str:
-        """Hash the rows."""
+        """Hash the features."""
         return hash_values(self.features)
 
 
@@ -210,9 +210,9 @@ class ImageSamples:
     def __len__(self) -> int:
         return len(self.source)
 
-    def subset(self, rows: npt.NDArray[np.int64]) -> ImageSamples:
+    def subset(self, positions: npt.NDArray[np.int64]) -> ImageSamples:
         """Return some of the images."""
-        return replace(self, source=self.source[rows])
+        return replace(self, source=self.source[positions])
 
     def training_loader(
         self, batch_size: int, seed: int, rank: int = 0, n_processes: int = 1
@@ -241,16 +241,16 @@ class ImageSamples:
             on_bad_image=self.on_bad_image,
         )
 
-    def read(self, network: Network, output: Output, device: torch.device) -> npt.NDArray[Any]:
-        """Return what a method of the network's head says of every image."""
+    def compute(self, network: Network, output: Output, device: torch.device) -> npt.NDArray[Any]:
+        """Return an output of the network's head for every image."""
         from tqdm.auto import tqdm
 
         loader = self.evaluation_loader()
         batches: Iterable[tuple[Tensor, Tensor]] = tqdm(
             loader, total=len(loader), unit="batch", disable=self.verbose < 2, leave=False
         )
-        read = reading(network.head, output)
-        outputs = predict_batches(network, read, batches, len(self), device)
+        function = output_function(network.head, output)
+        outputs = predict_batches(network, function, batches, len(self), device)
         # NaN is expected for an unreadable image; for any other image it is an error.
         unanswered = np.flatnonzero(np.isnan(outputs).any(axis=1)).tolist()
         if broken := [position for position in unanswered if position not in loader.bad]:
@@ -278,18 +278,18 @@ class TrainingSet:
     ----------
     samples : Samples
         The inputs.
-    targets : ndarray of int64 of shape (n_samples,)
-        Target nodes.
+    nodes : ndarray of int64 of shape (n_samples,)
+        The node that each label means.
     weight : ndarray of float64 of shape (n_samples,)
         Sample weights.
     """
 
     samples: Samples
-    targets: npt.NDArray[np.int64]
+    nodes: npt.NDArray[np.int64]
     weight: npt.NDArray[np.float64]
 
     def subset(self, positions: npt.NDArray[np.int64]) -> TrainingSet:
         """Return some of the samples."""
         return TrainingSet(
-            self.samples.subset(positions), self.targets[positions], self.weight[positions]
+            self.samples.subset(positions), self.nodes[positions], self.weight[positions]
         )

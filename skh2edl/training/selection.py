@@ -23,7 +23,7 @@ LEVEL_SCORES: dict[str, tuple[Callable[..., float], int]] = {
 
 
 def split_validation(
-    targets: npt.NDArray[np.int64],
+    nodes: npt.NDArray[np.int64],
     groups: npt.NDArray[Any] | None,
     fraction: float,
     seed: int,
@@ -32,7 +32,7 @@ def split_validation(
 
     Parameters
     ----------
-    targets : ndarray of int64 of shape (n_samples,)
+    nodes : ndarray of int64 of shape (n_samples,)
         Target nodes; each is split in proportion where it has two samples or more.
     groups : ndarray of shape (n_samples,) or None
         Samples of one group stay on one side.
@@ -54,14 +54,14 @@ def split_validation(
     # Late, here and below: they take a tenth of a second to import, and not every fit needs them.
     from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit, StratifiedShuffleSplit
 
-    n_samples = len(targets)
+    n_samples = len(nodes)
     n_held_out = int(np.ceil(fraction * n_samples))
     if n_held_out >= n_samples:
         raise ValueError(
             f"validation_fraction={fraction} leaves none of the {n_samples} sample(s) to train on. "
             "Lower it, set it to None, or give more samples."
         )
-    rows = np.zeros((n_samples, 1))
+    X = np.zeros((n_samples, 1))
     options: dict[str, Any] = {"n_splits": 1, "test_size": n_held_out, "random_state": seed}
     if groups is not None:
         if len(np.unique(groups)) < 2:
@@ -70,15 +70,15 @@ def split_validation(
                 "validation_fraction=None or give validation data."
             )
         options["test_size"] = fraction
-        return next(GroupShuffleSplit(**options).split(rows, groups=groups))
-    _, strata, counts = np.unique(targets, return_inverse=True, return_counts=True)
+        return next(GroupShuffleSplit(**options).split(X, groups=groups))
+    _, strata, counts = np.unique(nodes, return_inverse=True, return_counts=True)
     # Labels met once cannot be on both sides: they share a stratum of their own.
     strata = np.where(counts[strata] < 2, len(counts), strata)
     n_strata = len(np.unique(strata))
     lonely = np.bincount(strata)[-1] == 1
     if lonely or n_held_out < n_strata or n_samples - n_held_out < n_strata:
-        return next(ShuffleSplit(**options).split(rows))
-    return next(StratifiedShuffleSplit(**options).split(rows, strata))
+        return next(ShuffleSplit(**options).split(X))
+    return next(StratifiedShuffleSplit(**options).split(X, strata))
 
 
 class KnownPredictions(ClassifierMixin, BaseEstimator):
@@ -134,5 +134,5 @@ def make_selection(
     scorer = get_scorer(selection) if isinstance(selection, str) else selection
     classes = taxonomy.sorted_leaf_labels
     # No scorer looks into X when the predictions are known; only its length counts.
-    rows = np.zeros((len(labels), 1))
-    return lambda proba: float(scorer(KnownPredictions(proba, classes), rows, labels))
+    X = np.zeros((len(labels), 1))
+    return lambda proba: float(scorer(KnownPredictions(proba, classes), X, labels))

@@ -56,7 +56,7 @@ def scale_features(
 def minimize_head(
     network: Network,
     features: npt.NDArray[Any],
-    targets: npt.NDArray[np.int64],
+    nodes: npt.NDArray[np.int64],
     weights: npt.NDArray[np.float64],
     *,
     l2: float,
@@ -79,7 +79,7 @@ def minimize_head(
         Whose head is fitted in place; its features are standardised already.
     features : ndarray of shape (n_samples, n_features)
         Raw features.
-    targets : ndarray of int64 of shape (n_samples,)
+    nodes : ndarray of int64 of shape (n_samples,)
         Target nodes.
     weights : ndarray of shape (n_samples,)
         Weight of each sample.
@@ -108,7 +108,7 @@ def minimize_head(
     with torch.no_grad():
         inputs = network.standardized(torch.from_numpy(features[counted]))
     n_varying = int((inputs != inputs[:1]).any(0).sum())
-    objective = _Objective(head, inputs, targets[counted], weights[counted], l2 * n_varying)
+    objective = _Objective(head, inputs, nodes[counted], weights[counted], l2 * n_varying)
     values: list[float] = []
     with tqdm(disable=not verbose, unit="iteration", total=max_iter) as bar:
 
@@ -150,7 +150,7 @@ class _Objective:
         self,
         head: TreeHead,
         inputs: Tensor,
-        targets: npt.NDArray[np.int64],
+        nodes: npt.NDArray[np.int64],
         weights: npt.NDArray[np.float64],
         penalty: float,
     ) -> None:
@@ -158,7 +158,7 @@ class _Objective:
         fraction = torch.from_numpy(weights / weights.sum())
         size = max(1, _MAX_LOGITS // head.linear.out_features)
         self.parts = [
-            (inputs[start : start + size], head.prepare(targets[start : start + size]), part)
+            (inputs[start : start + size], head.prepare(nodes[start : start + size]), part)
             for start, part in zip(range(0, len(inputs), size), fraction.split(size), strict=True)
         ]
         self.trained = [item for item in head.parameters() if item.requires_grad]

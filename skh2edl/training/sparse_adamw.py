@@ -10,27 +10,27 @@ from torch import Tensor, nn
 from torch.optim import Optimizer, SparseAdam
 
 
-class RowOptimizer(Optimizer):
+class SparseAdamW(Optimizer):
     """One optimiser for dense gradients and one for a weight matrix with a sparse gradient.
 
-    A row without a gradient keeps its moments, and its weight does not decay, until a sample
-    passes it again.
+    Weights without a gradient keep their moments and do not decay until a sample passes them
+    again.
 
     Parameters
     ----------
     dense : Optimizer
-        For all parameters but `rows`.
-    rows : Parameter
-        The weight.
+        For all parameters but `weight`.
+    weight : Parameter
+        Its first axis is that of the sparse gradient.
     lr, weight_decay : float
-        For its rows.
+        For `weight`.
 
     Examples
     --------
     >>> import torch
     >>> table = torch.nn.Embedding(1000, 2, sparse=True)
     >>> bias = torch.nn.Parameter(torch.zeros(1))
-    >>> optimizer = RowOptimizer(torch.optim.AdamW([bias]), table.weight, lr=0.1, weight_decay=0)
+    >>> optimizer = SparseAdamW(torch.optim.AdamW([bias]), table.weight, lr=0.1, weight_decay=0)
     >>> before = table.weight.detach().clone()
     >>> table(torch.tensor([3])).sum().backward()
     >>> optimizer.step()
@@ -39,10 +39,10 @@ class RowOptimizer(Optimizer):
     """
 
     def __init__(
-        self, dense: Optimizer, rows: nn.Parameter, *, lr: float, weight_decay: float
+        self, dense: Optimizer, weight: nn.Parameter, *, lr: float, weight_decay: float
     ) -> None:
         self.dense = dense
-        self.sparse = SparseAdam([{"params": [rows], "lr": lr, "weight_decay": weight_decay}])
+        self.sparse = SparseAdam([{"params": [weight], "lr": lr, "weight_decay": weight_decay}])
         super().__init__([*dense.param_groups, *self.sparse.param_groups], {})
         # The very same groups, so that a schedule that changes them here changes them there.
         self.param_groups = [*dense.param_groups, *self.sparse.param_groups]
@@ -54,7 +54,7 @@ class RowOptimizer(Optimizer):
         for group in self.sparse.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None and not weight.grad.is_sparse:
-                    # Where most rows are read anyway, one product of all was cheaper.
+                    # Where most weights are used anyway, one dense product was cheaper.
                     weight.grad = weight.grad.to_sparse(1)
                 if weight.grad is not None and group["weight_decay"]:
                     weight.grad = weight.grad.coalesce()
@@ -67,6 +67,7 @@ class RowOptimizer(Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of both."""
+        # "rows" is the name in checkpoints.
         return {"dense": self.dense.state_dict(), "rows": self.sparse.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

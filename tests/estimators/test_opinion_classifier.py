@@ -201,7 +201,7 @@ def test_flat_ce_is_read_by_its_own_logits():
     X, y = animals(200)
     flat = FlatCEClassifier(TREE, backbone=None).fit(X, y)
     clf = OpinionClassifier(FrozenEstimator(flat), TREE).fit(*animals(200, seed=1))
-    logits = clf._read(flat, X)
+    logits = clf._logits_of(flat, X)
     strength = logsumexp(logits, axis=1)
     assert strength.std() > 0.01  # log-probabilities would have none
     np.testing.assert_allclose(logits - strength[:, None], flat._log_leaves(X), atol=1e-5)

@@ -440,7 +440,7 @@ def test_what_is_kept_of_each_decision_follows_what_it_comes_from():
     node = head.segments.node
     torch.testing.assert_close(head.prior, other.prior_weight[node] * other.base_rate)
     assert head.is_supervised.tolist() == (node != 1).tolist()
-    head.supervise(np.ones(TREE.n_nodes))
+    head.mark_supervised(np.ones(TREE.n_nodes))
     assert head.is_supervised.tolist() == [1.0] * TREE.n_decisions
     single, exact = head.float().prior, head.double().prior
     torch.testing.assert_close(exact, head.prior_weight[node] * head.base_rate, rtol=0, atol=0)

@@ -6,7 +6,7 @@ import torch
 
 from skh2edl import H2EDLClassifier, Hardware, HierCEClassifier, Taxonomy, load_model
 from skh2edl.training.checkpoints import CheckpointFile
-from skh2edl.training.sparse_adamw import RowOptimizer, clip_gradients
+from skh2edl.training.sparse_adamw import SparseAdamW, clip_gradients
 
 N_TOP = 30
 TREE = Taxonomy.from_nested({f"g{a}": [f"g{a}s{b}" for b in range(6)] for a in range(N_TOP)})
@@ -100,7 +100,7 @@ def test_a_checkpoint_of_rows_is_not_taken_for_one_of_whole_steps(
     options = {"backbone": None, "validation_fraction": None, "random_state": 0, "max_epochs": 1}
     clf = H2EDLClassifier(TREE, hardware=Hardware(checkpoint_dir=tmp_path), **options).fit(X, y)
     # As several processes do, which exchange whole gradients.
-    monkeypatch.setattr("skh2edl.training.loop._is_updated_by_rows", lambda *args: False)
+    monkeypatch.setattr("skh2edl.training.loop._has_sparse_gradient", lambda *args: False)
     with pytest.raises(
         ValueError, match="belongs to the other kind: resume it with as many devices"
     ):
@@ -118,7 +118,7 @@ def test_where_every_row_has_a_gradient_the_steps_are_those_of_adamw():
     dense, rows = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
     bias = torch.nn.Parameter(torch.zeros(1))
     adamw = torch.optim.AdamW([dense], lr=0.1, weight_decay=0.2)
-    ours = RowOptimizer(torch.optim.AdamW([bias]), rows, lr=0.1, weight_decay=0.2)
+    ours = SparseAdamW(torch.optim.AdamW([bias]), rows, lr=0.1, weight_decay=0.2)
     for _ in range(5):
         gradient = torch.from_numpy(rng.normal(size=(5, 3)))
         dense.grad = gradient.clone()

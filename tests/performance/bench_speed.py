@@ -91,7 +91,7 @@ def bench_large():
     """A whole step of a large tree, with the optimiser."""
     import torch
 
-    from skh2edl.training.sparse_adamw import RowOptimizer
+    from skh2edl.training.sparse_adamw import SparseAdamW
 
     for n_leaves, n_features in ((100_000, 2048), (1_000_000, 256)):
         tree = balanced_tree(n_leaves, 12)
@@ -99,7 +99,7 @@ def bench_large():
         leaves = np.random.default_rng(0).integers(0, n_leaves, 64)
         head = opinion_head(tree, n_features)
         head.sparse_gradient = True
-        optimizer = RowOptimizer(
+        optimizer = SparseAdamW(
             torch.optim.AdamW([head.linear.bias]), head.linear.weight, lr=1e-3, weight_decay=0.05
         )
         baseline = make_flat_step(n_leaves, features, leaves, with_optimizer=True)
