@@ -26,7 +26,7 @@ from torch import Tensor
 from ..taxonomy.taxonomy import Taxonomy
 from . import losses
 from .base import EvidentialHead, FlatTargets, LeafRanges
-from .fisher import log_det_fisher, trigamma
+from .fisher import log_det_fisher
 
 # I-EDL's published weight of the log determinant; with many leaves that outweighs the risk, so the
 # weight times the number of leaves is bounded too.
@@ -245,7 +245,7 @@ class IEDLHead(FlatOpinionHead):
 
     def risk_of(self, cells: Cells) -> Tensor:
         """Return the squared risk weighted by the trigamma function, less c log det F."""
-        risk = (cells.squared_risk * trigamma(cells.alpha)).sum(1)
+        risk = (cells.squared_risk * torch.polygamma(1, cells.alpha)).sum(1)
         return risk - self.fisher_weight * log_det_fisher(cells.alpha, cells.present)
 
 

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, polygamma
 
 # Above this a series in 1 / x is exact to float64.
 _SERIES_FROM = 16.0
-
-
-def trigamma(x: Tensor) -> Tensor:
-    """Return ``ψ₁(x)`` of positive numbers.
-
-    Examples
-    --------
-    >>> trigamma(torch.tensor(1.0))  # π² / 6
-    tensor(1.6449)
-    """
-    return torch.polygamma(1, x)
 
 
 def log_det_fisher(alpha: Tensor, present: Tensor) -> Tensor:
@@ -39,9 +28,9 @@ def log_det_fisher(alpha: Tensor, present: Tensor) -> Tensor:
     tensor([0.5841])
     """
     strength = (alpha * present).sum(-1)
-    logs = (trigamma(alpha).log() * present).sum(-1)
+    logs = (polygamma(1, alpha).log() * present).sum(-1)
     rest = (_trigamma_gap(alpha) * present).sum(-1) - _trigamma_gap(strength)
-    return logs + trigamma(strength).log() + rest.log()
+    return logs + polygamma(1, strength).log() + rest.log()
 
 
 def _trigamma_gap(x: Tensor) -> Tensor:
@@ -53,4 +42,4 @@ def _trigamma_gap(x: Tensor) -> Tensor:
     # x ψ₁(x) = 1 + rest / x, by the asymptotic series of ψ₁, whose factors are Bernoulli numbers.
     tail = 1 / 6 - square * (1 / 30 - square * (1 / 42 - square * (1 / 30 - square * (5 / 66))))
     rest = 1 / 2 + inverse * tail
-    return torch.where(is_low, low - 1 / trigamma(low), rest / (1 + rest * inverse))
+    return torch.where(is_low, low - 1 / polygamma(1, low), rest / (1 + rest * inverse))

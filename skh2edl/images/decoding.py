@@ -2,12 +2,15 @@
 
 import os
 import stat
-import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import BinaryIO
 
 import numpy as np
 from PIL import Image
+
+from ..utils.threads import SharedContext
 
 # Pillow's own hard limit: above it Pillow refuses to open a file whatever we allow.
 MAX_PIXELS = 178_956_970
@@ -27,40 +30,16 @@ _TRANSPOSE = {
 }
 
 
-class _Quiet:
-    """Silence warnings of Pillow, for several threads at once.
-
-    Broken metadata does not make pixels wrong, and size is our own rule. `catch_warnings` alone
-    leaves the filters changed when two threads leave it in the order they came.
-    """
-
-    def __init__(self) -> None:
-        self.reset()
-        # A forked worker must not inherit a lock that a thread of its parent held.
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.reset)
-
-    def reset(self) -> None:
-        self.lock = threading.Lock()
-        self.depth = 0
-        self.context = warnings.catch_warnings()
-
-    def __enter__(self) -> None:
-        with self.lock:
-            if self.depth == 0:
-                self.context = warnings.catch_warnings()
-                self.context.__enter__()
-                warnings.simplefilter("ignore")
-            self.depth += 1
-
-    def __exit__(self, *exception: object) -> None:
-        with self.lock:
-            self.depth -= 1
-            if self.depth == 0:
-                self.context.__exit__(None, None, None)
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
-quiet = _Quiet()
+# Broken metadata does not make pixels wrong, and size is our own rule. `catch_warnings` alone
+# leaves the filters changed when two threads leave it in the order they came.
+quiet = SharedContext(_without_warnings)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

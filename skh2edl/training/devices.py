@@ -8,12 +8,14 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
+
+from ..utils.threads import SharedContext
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -122,39 +124,20 @@ def on_device(module: Module, device: torch.device) -> Module:
     return _copies.find(module, device)  # type: ignore[return-value]
 
 
-class _FullPrecision:
-    """Switches TF32 off for as long as any thread needs it off."""
-
-    def __init__(self) -> None:
-        self.reset()
-        # A forked worker must not inherit a lock that a thread of its parent held.
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.reset)
-
-    def reset(self) -> None:
-        self.lock = threading.Lock()
-        self.depth = 0
-        self.was_on = False
-
-    def enter(self) -> None:
-        with self.lock:
-            if self.depth == 0:
-                try:
-                    self.was_on = torch.backends.cudnn.allow_tf32
-                except RuntimeError:  # the user has set the precision of single operations
-                    self.was_on = False
-                if self.was_on:
-                    torch.backends.cudnn.allow_tf32 = False
-            self.depth += 1
-
-    def leave(self) -> None:
-        with self.lock:
-            self.depth -= 1
-            if self.depth == 0 and self.was_on:
-                torch.backends.cudnn.allow_tf32 = True
+@contextmanager
+def _without_tf32() -> Iterator[None]:
+    try:
+        was_on = torch.backends.cudnn.allow_tf32
+    except RuntimeError:  # the user has set the precision of single operations
+        was_on = False
+    if was_on:
+        torch.backends.cudnn.allow_tf32 = False
+    yield
+    if was_on:
+        torch.backends.cudnn.allow_tf32 = True
 
 
-_full_precision = _FullPrecision()
+_full_precision = SharedContext(_without_tf32)
 
 
 @contextmanager
@@ -175,14 +158,8 @@ def full_precision(device: torch.device) -> Iterator[None]:
     ...     torch.backends.cudnn.allow_tf32
     False
     """
-    if device.type != "cuda":
+    with _full_precision if device.type == "cuda" else nullcontext():
         yield
-        return
-    _full_precision.enter()
-    try:
-        yield
-    finally:
-        _full_precision.leave()
 
 
 def _state(module: nn.Module) -> tuple[Any, ...]:

@@ -1,11 +1,12 @@
-"""Threads of the libraries that compute, which get in each other's way."""
+"""Threads that get in each other's way: of the libraries that compute, and of the callers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
-from threading import current_thread, main_thread
+from threading import Lock, current_thread, main_thread
 
 from threadpoolctl import ThreadpoolController
 
@@ -41,3 +42,43 @@ def one_thread_for_numpy() -> Iterator[None]:
 def _libraries() -> ThreadpoolController:
     # Looked for once: both are there when this is first asked for, and it takes milliseconds.
     return ThreadpoolController().select(prefix=_OWN_LIBRARY)
+
+
+class SharedContext:
+    """A context for settings of the whole process, on for as long as any thread is inside.
+
+    Parameters
+    ----------
+    context : callable
+        Returns the context manager that the first thread enters and the last one leaves.
+
+    Examples
+    --------
+    >>> from contextlib import suppress
+    >>> from skh2edl.utils.threads import SharedContext
+    >>> shared = SharedContext(suppress)
+    >>> with shared, shared:
+    ...     pass
+    """
+
+    def __init__(self, context: Callable[[], AbstractContextManager[object]]) -> None:
+        self._context = context
+        self._reset()
+        # A forked worker must not inherit a lock that a thread of its parent held.
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self._lock, self._n_inside, self._entered = Lock(), 0, ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._n_inside == 0:
+                self._entered.enter_context(self._context())
+            self._n_inside += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._n_inside -= 1
+            if self._n_inside == 0:
+                self._entered.close()

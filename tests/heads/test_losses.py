@@ -5,10 +5,9 @@ import reference
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import polygamma
 from torch.distributions import Dirichlet, kl_divergence
 
-from skh2edl.heads import fisher, losses
+from skh2edl.heads import losses
 
 ALPHA = torch.tensor([2.5, 0.7, 6.0, 1.2], dtype=torch.float64)
 TARGET = 2
@@ -135,12 +134,3 @@ def test_the_consistency_penalty_pulls_at_vacuity_and_not_at_probability():
 )
 def test_annealing_rises_in_a_line_and_stays(progress, ramp, expected):
     assert losses.annealed(2.0, progress, ramp) == expected
-
-
-@pytest.mark.parametrize("x", [1e-3, 0.1, 0.5, 1.0, 1.7, 5.0, 10.0, 100.0, 1e4])
-def test_the_derivative_of_trigamma_is_tetragamma(x):
-    variable = torch.tensor(x, dtype=torch.float64, requires_grad=True)
-    value = fisher.trigamma(variable)
-    value.backward()
-    assert value.item() == pytest.approx(float(polygamma(1, x)), rel=1e-9)
-    assert variable.grad.item() == pytest.approx(float(polygamma(2, x)), rel=1e-11)
