@@ -105,7 +105,7 @@ class DecisionWrapper(TreeWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns
@@ -162,7 +162,7 @@ class HeldOutWrapper(DecisionWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             Held-out samples for a frozen estimator, otherwise samples to fit and to hold out.
         y : array-like of shape (n_samples,)
             Labels: leaves or ancestors.
@@ -302,7 +302,7 @@ class NodeWrapper(HeldOutWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns
@@ -321,7 +321,7 @@ class NodeWrapper(HeldOutWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
         y : array-like of shape (n_samples,)
             Labels. Samples whose label is a proper ancestor of the prediction are left out,

@@ -222,7 +222,7 @@ class ConformalTreeClassifier(NodeWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns
@@ -237,7 +237,7 @@ class ConformalTreeClassifier(NodeWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns

@@ -150,7 +150,7 @@ class MinimumCostClassifier(DecisionWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns
@@ -180,7 +180,7 @@ class MinimumCostClassifier(DecisionWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns
@@ -195,7 +195,7 @@ class MinimumCostClassifier(DecisionWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
         y : array-like of shape (n_samples,)
             Labels; those above the leaves are left out.

@@ -389,7 +389,7 @@ class HedgedClassifier(NodeWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns

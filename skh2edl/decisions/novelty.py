@@ -215,7 +215,7 @@ class NoveltyDetector(HeldOutWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns
@@ -230,7 +230,7 @@ class NoveltyDetector(HeldOutWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns
@@ -248,7 +248,7 @@ class NoveltyDetector(HeldOutWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns
@@ -275,7 +275,7 @@ class NoveltyDetector(HeldOutWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns

@@ -531,7 +531,7 @@ class TreeClassifier(
         )
 
     def _parameters_of_a_run(self) -> dict[str, Any]:
-        """Return the parameters that a run that resumes must share."""
+        """Return the parameters that must be the same when a run resumes."""
         parameters = self.get_params(deep=False)
         for name, group in self._settings().items():
             parameters |= {f"{name}__{key}": value for key, value in group.get_params().items()}

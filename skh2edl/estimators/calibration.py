@@ -60,7 +60,7 @@ def _is_evidence_scale(wrapper: Any, value: Any) -> bool:
 
 
 class CalibratedTreeClassifier(TreeWrapper):
-    """Make the probabilities of a classifier honest on data it was not trained on.
+    """Calibrate the probabilities of a classifier on data it was not trained on.
 
     *Temperature* divides the log-probabilities of the leaves by one number T and normalises them
     again. *Evidence* scaling multiplies the evidence of an evidential classifier:
@@ -166,7 +166,7 @@ class CalibratedTreeClassifier(TreeWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             Training samples, or held-out ones for a frozen estimator.
         y : array-like of shape (n_samples,)
             Labels: leaves or ancestors.
@@ -259,7 +259,7 @@ class CalibratedTreeClassifier(TreeWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns
@@ -280,7 +280,7 @@ class CalibratedTreeClassifier(TreeWrapper):
 def fit_temperature(
     log_leaves: FloatArray, nodes: IntArray, weight: FloatArray, taxonomy: Taxonomy
 ) -> float:
-    """Return the temperature with the least mean of ``-log P(label)``.
+    """Return the temperature that minimises the mean of ``-log P(label)``.
 
     Parameters
     ----------
@@ -327,7 +327,7 @@ def fit_temperature(
 def fit_evidence_scale(
     parts: Sequence[tuple[HyperOpinion, IntArray, FloatArray]], per_depth: bool
 ) -> float | FloatArray:
-    """Return the factor of the evidence with the least mean of ``-log P(label)``.
+    """Return the factor of the evidence that minimises the mean of ``-log P(label)``.
 
     Parameters
     ----------
@@ -373,7 +373,7 @@ def fit_evidence_scale(
 
 
 def fit_head_scale(parts: Sequence[tuple[TreeHead, FloatArray, IntArray]]) -> float:
-    """Return the factor for :meth:`TreeHead.rescale` with the least mean of ``-log P(label)``.
+    """Return the factor for :meth:`TreeHead.rescale` that minimises the mean of ``-log P(label)``.
 
     It is the evidence scale of an evidential head and one over the temperature of a softmax.
 
@@ -440,7 +440,7 @@ def _decision_depths(tree: Taxonomy) -> IntArray:
 
 
 def _minimize(nll: Callable[[float], float]) -> float:
-    """Return the logarithm of the best factor, 0 if none is better than leaving things alone."""
+    """Return the logarithm of the best factor, 0 if none is better than no change."""
     # With ancestors as labels there may be several valleys, so look everywhere first.
     grid = np.linspace(-_MOST_LOG_FACTOR, _MOST_LOG_FACTOR, _N_GRID)
     best = int(np.argmin([nll(point) for point in grid]))

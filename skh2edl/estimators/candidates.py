@@ -94,7 +94,7 @@ class CandidateClassifier(TreeWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns

@@ -1,4 +1,4 @@
-"""A head on fixed features, fitted on all samples and calibrated on those that folds left out."""
+"""A head on fixed features, fitted on all samples and calibrated on held-out folds."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def solves_heads(estimator: Any, backbone: Backbone | None, X: Any) -> bool:
         With a taxonomy.
     backbone : Backbone or None
         From :func:`frozen_backbone`.
-    X : what the estimator reads
+    X : array-like or images
         The samples.
     """
     n_features = X.shape[1] if backbone is None else backbone.n_features
@@ -94,7 +94,7 @@ def read_features(estimator: Any, backbone: Backbone | None, X: Any) -> Features
         Without a backbone, or with a frozen one.
     backbone : Backbone or None
         From :func:`frozen_backbone`.
-    X : what the estimator reads
+    X : array-like or images
         The samples.
     """
     if backbone is None:
@@ -178,7 +178,7 @@ def _divide(nodes: IntArray, groups: Any, n_splits: int) -> list[tuple[IntArray,
 
 
 def calibrate_together(folds: list[Fold], features: Features, y: Any, *models: Any) -> float:
-    """Rescale the heads of folds, and of further models, by what suits the held-out samples.
+    """Rescale the heads of folds, and of further models, by the best factor for held-out samples.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def on_features(estimator: Any, X: Any) -> tuple[Any, npt.NDArray[Any], npt.NDAr
     ----------
     estimator : classifier
         Fitted; the head is shared, not copied.
-    X : what the estimator reads
+    X : array-like or images
         The samples.
     """
     features, usable = estimator._head_output(X, lambda head, features: features)

@@ -40,7 +40,7 @@ def cross_val_predict(
     ----------
     estimator : classifier
         Any; it is cloned for each split.
-    X : what the estimator reads
+    X : array-like or images
         The samples.
     y : array-like of shape (n_samples,)
         Labels: leaves or ancestors.

@@ -131,7 +131,7 @@ class DecodingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             Training samples.
         y : array-like of shape (n_samples,)
             Codes, or labels if these are strings.
@@ -167,7 +167,7 @@ class DecodingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns
@@ -188,7 +188,7 @@ class DecodingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns

@@ -55,7 +55,7 @@ class DAEDLClassifier(VarianceBaseline):
 
     The authors give each class a covariance of its own and compare with densities that the
     training samples themselves have shaped. Both need far more samples than features. Here the
-    covariance is shared and shrunk, and a training sample is left out of its own density.
+    covariance is shared and shrunk, and the densities of training samples are leave-one-out.
 
     Parameters
     ----------
@@ -122,9 +122,10 @@ class DAEDLClassifier(VarianceBaseline):
 class FEDLClassifier(VarianceBaseline):
     """Flat evidential learning with a flexible Dirichlet (F-EDL) [1]_.
 
-    Beside the concentrations of a Dirichlet the head says which leaf has more, with a probability
-    for each, and how much more: the distribution may have one mode for each leaf. The authors
-    compute the last two with small networks; here they are linear in the feature, as all else.
+    The head gives the concentrations of a Dirichlet, a probability for each leaf, and an amount
+    that is added to the concentration of the leaf drawn from these probabilities. The distribution
+    may have one mode for each leaf. The authors compute the last two with small networks; here all
+    are linear in the feature.
 
     Parameters
     ----------

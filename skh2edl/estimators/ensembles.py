@@ -29,7 +29,7 @@ from .wrapping import (
 # Concentrations of members that agree to all digits; more evidence than any data gives.
 _MOST_STRENGTH = 1e6
 # Variances below this are rounding: all members are certain of the same child, or a single
-# member gets to a node and says nothing of how members differ there.
+# member reaches a node, which tells nothing of how members differ there.
 _ROUNDING = 1e-9
 
 
@@ -137,7 +137,7 @@ class TreeEnsembleClassifier(TreeWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             Training samples.
         y : array-like of shape (n_samples,)
             Labels.
@@ -208,7 +208,7 @@ class TreeEnsembleClassifier(TreeWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns

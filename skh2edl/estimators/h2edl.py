@@ -28,7 +28,7 @@ __all__ = ["H2EDLClassifier"]
 # Open in the paper, or other than there; docs/studies/defaults.py compares them.
 EVIDENCE_SCALE = 300.0  # evidence grows exponentially up to about this, then linearly
 INITIAL_VACUITY = 0.5  # also of an image that shows nothing; without evidence there is no gradient
-KL_WEIGHT = 0.1  # over the number of children; a larger one costs likelihood and pace
+KL_WEIGHT = 0.1  # over the number of children; a larger one costs likelihood and speed of learning
 KL_RAMP = 0.5  # evidence accumulates in the first half of the training
 LEAF_WEIGHT = 1.0  # the squared risk alone learns slowly where a node has many children
 
@@ -318,7 +318,7 @@ class H2EDLClassifier(TreeClassifier):
 
     @available_if(lambda self: self.familiarity == "density")
     def predict_familiarity(self, X: Any) -> npt.NDArray[Any]:
-        """Return how far each sample looks like something known below each branching node.
+        """Return how similar each sample is to training samples below each branching node.
 
         Parameters
         ----------

@@ -134,7 +134,7 @@ def _unwrap(model: Any) -> tuple[Any, dict[str, Any]]:
 
 
 class _Outputs(nn.Module):
-    """The network with everything that a prediction can say."""
+    """The network with all outputs of a prediction."""
 
     leaf_order: Tensor
     nodes: Tensor

@@ -166,7 +166,7 @@ class OpinionClassifier(TreeWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             Training samples, or held-out ones for a frozen estimator.
         y : array-like of shape (n_samples,)
             Labels: leaves or ancestors.
@@ -219,7 +219,7 @@ class OpinionClassifier(TreeWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns

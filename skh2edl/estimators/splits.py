@@ -25,7 +25,7 @@ def held_out_splits(
     cv : int, splitter, iterable of splits or None
         Given groups, None and a number keep each group on one side, with labels in proportion as
         far as groups allow. Without, they are scikit-learn's stratified folds.
-    X : what the estimator reads
+    X : array-like or images
         The samples.
     labels : ndarray of shape (n_samples,)
         Their labels, of any kind.

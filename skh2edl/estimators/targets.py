@@ -86,7 +86,7 @@ def resolve_taxonomy(
     labels : ndarray of shape (n_samples,)
         The labels, which make a flat taxonomy where there is no other.
     known : Taxonomy, default=None
-        That of the fit which this one goes on from.
+        That of the fit that this one resumes.
     """
     if known is not None:
         if given is not None and given != known:

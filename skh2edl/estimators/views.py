@@ -20,7 +20,7 @@ from .wrapping import (
 
 
 class TreeView(TreeWrapper):
-    """Ask a fitted pipeline or search everything that a classifier into a taxonomy can say.
+    """Give a fitted pipeline or search all methods of the tree classifier inside it.
 
     Pipelines and searches of scikit-learn forward `predict` and `predict_proba` and nothing else.
     A view adds levels, opinions, and files. The wrappers of this package look inside by
@@ -82,7 +82,7 @@ class TreeView(TreeWrapper):
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             The samples.
 
         Returns

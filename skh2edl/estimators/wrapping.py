@@ -123,7 +123,7 @@ def leaf_log_probability(
     ----------
     fitted : classifier
         With `predict_proba` and `classes_`, which name nodes of the taxonomy.
-    X : what it reads
+    X : array-like or images
         The samples.
     taxonomy : Taxonomy
         The tree. A leaf that the classifier does not know has the least probability; that of an
@@ -184,7 +184,7 @@ def opinion_of(fitted: Any, X: Any, taxonomy: Taxonomy) -> HyperOpinion:
     ----------
     fitted : classifier
         With `predict_hyper_opinion`, or a pipeline or search with such a classifier inside.
-    X : what it reads
+    X : array-like or images
         The samples.
     taxonomy : Taxonomy
         The tree.
@@ -358,7 +358,7 @@ def has_opinions(estimator: Any) -> bool:
 
 
 class TreeWrapper(MetaEstimatorMixin, TreePredictions, ClassifierMixin, BaseEstimator):
-    """Base of the estimators around a classifier: they read what it reads."""
+    """Base of the estimators around a classifier: they take the same X."""
 
     estimator: Any
     estimator_: Any
@@ -401,7 +401,7 @@ class TreeWrapper(MetaEstimatorMixin, TreePredictions, ClassifierMixin, BaseEsti
 
         Parameters
         ----------
-        X : what the estimator reads
+        X : array-like or images
             Training samples.
         y : array-like of shape (n_samples,)
             Labels.

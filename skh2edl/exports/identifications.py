@@ -158,7 +158,7 @@ class Identifications:
         estimator : classifier
             Fitted, with `predict_proba`; a :class:`~skh2edl.HedgedClassifier` may identify an
             image as an ancestor, others identify leaves. Opinions are read where it has any.
-        X : what the estimator reads
+        X : array-like or images
             The images.
         ids : sequence of str, default=None
             Name of each image; None takes `X` where it holds files, and numbers otherwise.

@@ -182,7 +182,7 @@ class TreeHead(nn.Module):
         raise NotImplementedError
 
     def rescale(self, factor: float) -> None:
-        """Multiply the logits by a factor, as a temperature of one over it does.
+        """Multiply the logits by a factor, the inverse of a temperature.
 
         Parameters
         ----------

@@ -111,12 +111,12 @@ class DAEDLHead(FlatTargets, TreeHead):
         identity = torch.eye(n_features, dtype=factor.dtype, device=factor.device)
         whitening = torch.linalg.solve_triangular(factor, identity, upper=False)
         self.whitening.copy_(whitening)
-        density = self._density_without_own(x @ whitening.T, mean @ whitening.T, leaf, w)
+        density = self._leave_one_out_density(x @ whitening.T, mean @ whitening.T, leaf, w)
         density += whitening.diagonal().log().sum()
         self.density_range.copy_(torch.stack([density.min(), density.max()]))
 
-    def _density_without_own(self, x: Tensor, mean: Tensor, leaf: Tensor, w: Tensor) -> Tensor:
-        """Return each training sample's log-density with the sample left out of the estimate.
+    def _leave_one_out_density(self, x: Tensor, mean: Tensor, leaf: Tensor, w: Tensor) -> Tensor:
+        """Return the leave-one-out log-density of each training sample.
 
         In closed form, with whitened features: its own weight, or 1 of it, leaves the mean of its
         leaf and, by the formula of Sherman and Morrison, the covariance. Among fewer samples than

@@ -1,4 +1,4 @@
-"""Familiarity: how far a feature looks like something known below each branching node."""
+"""Familiarity: how similar a feature is to training features below each branching node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..taxonomy.sums import depth_slices
 from .tree_ops import TreeSegments, without_autocast
 
-# A training sample left out of its own mean is beyond the limit of a node this often.
+# Fraction of the training samples whose leave-one-out distance is beyond the limit of a node.
 _BEYOND = 0.01
 # Decay of the familiarity beyond the median; at the limit it is exp(-_DECAY).
 _DECAY = 0.25
@@ -22,15 +22,15 @@ _SAMPLES_AT_ONCE = 1024
 
 
 class Familiarity(nn.Module):
-    """How far a feature looks like something known below each branching node, from 0 to 1.
+    """How similar a feature is to training features below each branching node, from 0 to 1.
 
     Every label has the mean of its training features, all labels share one covariance, shrunk as
     by Ledoit and Wolf. At a node two numbers say how strange a feature is: its squared Mahalanobis
     distance d to the nearest mean below the node, and d over the squared distance to the centre of
     those means, which is near 1 where no child fits better than any other. Both are compared with
-    those of the node's own training samples, each left out of its own mean and of the covariance:
-    the median becomes 0, and the limit that a hundredth of them exceeds becomes 1. If t is the
-    larger of the two, familiarity is ``exp(-t² / 4)``, and 1 for t below 0.
+    the leave-one-out numbers of the node's own training samples: the median becomes 0, and the
+    limit that a hundredth of them exceeds becomes 1. If t is the larger of the two, familiarity is
+    ``exp(-t² / 4)``, and 1 for t below 0.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Familiarity(nn.Module):
 
     @torch.no_grad()
     def fit(self, features: npt.NDArray[np.floating], nodes: npt.NDArray[np.int64]) -> None:
-        """Estimate means and covariance, and the limits from samples left out of both.
+        """Estimate means and covariance, and the limits from leave-one-out distances.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ def squared_distance(x: Tensor, points: Tensor) -> Tensor:
 def _distances_without_own(
     x: Tensor, own: Tensor, points: Tensor, count: Tensor, weight: float
 ) -> Tensor:
-    """Return squared distances to some points, each sample left out of mean and covariance.
+    """Return leave-one-out squared distances of training samples to some points.
 
     In closed form, with whitened features: the sample leaves the mean of its own label and, by the
     formula of Sherman and Morrison, the covariance, to which a residual r adds ``weight r r^T``.

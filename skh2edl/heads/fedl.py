@@ -15,10 +15,10 @@ from .evidential import cells_of, leaves_of_labels, with_sum
 class FEDLHead(FlatTargets, TreeHead):
     """Flexible evidential learning (F-EDL; Yoon & Kim 2025).
 
-    The probabilities of the leaves have a flexible Dirichlet distribution, the mixture with
-    weights p of Dirichlets with α, of which one has τ more: the one of the leaf drawn from p. Here
-    ``α = exp(·)``, ``p = softmax(·)`` and ``τ = softplus(·)`` are linear in the feature. The loss
-    is the expected squared error and the squared error of p. Merged leaves are again a flexible
+    The probabilities of the leaves have a flexible Dirichlet distribution: draw a leaf from p, add
+    τ to its concentration in α, and draw the probabilities from that Dirichlet. Here
+    ``α = exp(·)``, ``p = softmax(·)`` and ``τ = softplus(·)`` of linear outputs. The loss is the
+    expected squared error plus the squared error of p. Merged leaves are again a flexible
     Dirichlet, with sums of α and p.
 
     Parameters

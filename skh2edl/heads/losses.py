@@ -126,7 +126,7 @@ def consistency_penalty(probability: Tensor, vacuity: Tensor, has_previous: Tens
 def annealed(weight: float, progress: float, ramp: float) -> float:
     """Return λ_t: a weight that rises linearly from 0 to its full value λ_max.
 
-    Training in epochs asks at every batch. L-BFGS solves at two of its values, one after the other.
+    Training in epochs evaluates it for every batch. L-BFGS solves at two of its values in turn.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ _UNKNOWN = (
 
 
 class LostProcessError(RuntimeError):
-    """Another process of the same fit has ended or does not answer."""
+    """Another process of the same fit has ended or hangs."""
 
 
 def make_fabric(
@@ -205,7 +205,7 @@ def _run(rank: int, folder: str, n_processes: int, port: int) -> None:
 
 
 def _first_error(folder: Path) -> Exception | None:
-    """Return the error that began it: the others only lost a companion."""
+    """Return the first error: the others only report a lost process."""
     errors = [pickle.loads(path.read_bytes()) for path in sorted(folder.glob("error-*"))]
     errors.sort(key=lambda error: isinstance(error, LostProcessError))
     return errors[0] if errors else None
@@ -237,7 +237,7 @@ def _free_port() -> int:
 
 @contextmanager
 def naming_lost_processes(fabric: Any) -> Iterator[None]:
-    """Say what it means when another process no longer answers."""
+    """Raise LostProcessError where another process no longer responds."""
     try:
         yield
     except RuntimeError as error:
@@ -283,7 +283,7 @@ def _gather(fabric: Any, values: torch.Tensor) -> torch.Tensor:
 
 
 def gather_rows(fabric: Any, part: npt.NDArray[Any], n_rows: int) -> npt.NDArray[Any]:
-    """Put together the rows of which each process holds every n-th.
+    """Gather an array of which each process holds every n-th row.
 
     Parameters
     ----------
@@ -302,7 +302,7 @@ def gather_rows(fabric: Any, part: npt.NDArray[Any], n_rows: int) -> npt.NDArray
     n_processes = fabric.world_size
     if n_processes == 1:
         return part
-    # All must send as much: the last row may be padding.
+    # All must send arrays of one shape: the last row may be padding.
     padded = np.zeros((-(-n_rows // n_processes), part.shape[1]), dtype=part.dtype)
     padded[: len(part)] = part
     gathered = _gather(fabric, torch.from_numpy(padded).to(fabric.device)).cpu().numpy()

@@ -114,7 +114,7 @@ class FeatureFolder:
         return values if np.isfinite(values).all() else None
 
     def write(self, key: str, values: Features) -> None:
-        """Keep the features of an image; without room, warn once and keep no more.
+        """Write the features of an image; if the disk is full, warn once and write no more.
 
         Parameters
         ----------

@@ -129,7 +129,7 @@ class ValidationSet:
 def identity_of_run(
     network: Network, data: TrainingSet, held_out: ValidationSet | None
 ) -> dict[str, str]:
-    """Hash the data and the start that a run must share with the checkpoint it resumes.
+    """Hash the data and the initial state, which must be those of the checkpoint to resume.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def _train_here(
 
 
 class _Run:
-    """One training run in one process: what its epochs share."""
+    """One training run in one process: the objects that its epochs use."""
 
     def __init__(
         self,
@@ -290,7 +290,7 @@ class _Run:
                 if checkpoint is not None:
                     if fabric.is_global_zero:
                         checkpoint.save(self._state(progress))
-                    fabric.barrier()  # no process may end well when the file was not written
+                    fabric.barrier()  # all processes fail if the file was not written
                 bar.set_postfix({key: f"{record[key]:.4g}" for key in record if key != "epoch"})
                 if progress.stopped:
                     break
@@ -314,7 +314,7 @@ class _Run:
             weight = torch.as_tensor(self.data.weight[chosen], dtype=torch.float32)
             self.batch_part.is_empty = not len(chosen)
             if self.batch_part.is_empty:
-                # Something without weight stands in: not every network takes nothing.
+                # A sample of weight 0 stands in: not every network takes an empty batch.
                 inputs = inputs.new_zeros((1, *inputs.shape[1:]))
                 chosen, weight = np.zeros(1, dtype=np.int64), torch.zeros(1)
             prepared = self.network.head.prepare(self.data.nodes[chosen]).to(fabric.device)

@@ -72,7 +72,7 @@ def split_validation(
         options["test_size"] = fraction
         return next(GroupShuffleSplit(**options).split(X, groups=groups))
     _, strata, counts = np.unique(nodes, return_inverse=True, return_counts=True)
-    # Labels met once cannot be on both sides: they share a stratum of their own.
+    # A label that occurs once cannot be on both sides: all such labels form one stratum.
     strata = np.where(counts[strata] < 2, len(counts), strata)
     n_strata = len(np.unique(strata))
     lonely = np.bincount(strata)[-1] == 1

@@ -146,7 +146,7 @@ def _kinds_of(state: Mapping[str, torch.Tensor]) -> set[str]:
 
 
 def check_connection(name: str) -> None:
-    """Raise at once if a model's weights must be downloaded and the hub does not answer.
+    """Raise at once if a model's weights must be downloaded and the hub cannot be reached.
 
     Parameters
     ----------
