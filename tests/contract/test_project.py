@@ -75,29 +75,55 @@ def test_ci_runs_exactly_the_readme_test_command():
     assert commands == [TEST_COMMAND]
 
 
-def test_ci_lints_and_checks_types_before_the_tests():
-    steps = re.findall(r'^step "[^"]*" (.*)$', CI, flags=re.MULTILINE)
-    assert steps[1:] == [
-        'pip install --quiet -e ".[test]"',
-        "ruff check",
-        "ruff format --check",
-        "mypy",
-        'pip install --quiet -e ".[docs,test]"',
-        'sphinx-build -W -q -b html docs "$environment/docs"',
-        f"bash -c '{TEST_COMMAND}'",
-    ]
+@pytest.fixture
+def run_ci(tmp_path):
+    """Run the script with tools that note their calls, one of which may fail."""
+    log, temporary, tools = tmp_path / "log", tmp_path / "temporary", tmp_path / "tools"
+    temporary.mkdir()
+    tools.mkdir()
+    note = '#!/bin/sh\ncall="$(basename "$0") $*"\necho "$call" >>"$LOG"\n[ "$call" != "$FAILS" ]\n'
+    make = """#!/bin/sh
+        mkdir "$3/bin"
+        for tool in pip ruff mypy sphinx-build pytest; do cp "$NOTE" "$3/bin/$tool"; done
+    """
+    for name, text in {"note": note, "chromedriver": note, "python": make}.items():
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
 
+    def run(fails=""):
+        log.write_text("")
+        environment = {
+            **os.environ,
+            "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+            "PYTHON": str(tools / "python"),
+            "TMPDIR": str(temporary),
+            "NOTE": str(tools / "note"),
+            "LOG": str(log),
+            "FAILS": fails,
+        }
+        done = subprocess.run([ROOT / ".ci" / "run"], env=environment, capture_output=True)
+        assert not [*temporary.iterdir()], "the environment is left behind"
+        return done.returncode, log.read_text().splitlines()
 
-def test_ci_stops_at_the_first_failure_and_removes_its_environment():
-    assert "set -euo pipefail" in CI
-    assert re.search(r'environment="\$\(mktemp -d\)"\ntrap \'rm -rf "\$environment"\' EXIT', CI)
+    return run
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a bash script")
-def test_ci_is_an_executable_script_that_bash_can_parse():
-    script = ROOT / ".ci" / "run"
-    assert os.access(script, os.X_OK)
-    subprocess.run(["bash", "-n", str(script)], check=True)
+def test_ci_lints_checks_types_and_builds_the_docs_before_the_tests(run_ci):
+    status, calls = run_ci()
+    checks = [call.strip() for call in calls if not call.startswith("pip")]
+    assert status == 0
+    assert checks[-1] == "pytest"
+    assert {"ruff check", "ruff format --check", "mypy"} < {*checks}
+    assert [call for call in checks if call.startswith("sphinx-build -W")]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a bash script")
+@pytest.mark.parametrize("step", ["ruff check", "mypy ", "pytest "])
+def test_ci_stops_at_the_first_failure(run_ci, step):
+    status, calls = run_ci(fails=step)
+    assert status == 1
+    assert calls[-1] == step
 
 
 def run_block(number: int) -> dict[str, object]:

@@ -173,7 +173,7 @@ def test_a_detector_takes_familiarity_where_there_is_some(familiar, plain):
         if name != "plain":
             named = detector.predict_concept(new)[detector.predict_novelty(new)]
             assert (named == "cat").mean() > 0.9
-    assert found["familiar"] > 0.97
+    assert found["familiar"] > 0.9
     assert found["pipeline"] == pytest.approx(found["familiar"], abs=0.01)
 
 
