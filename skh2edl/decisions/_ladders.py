@@ -167,23 +167,23 @@ def darts(leaves: FloatArray, tree: Taxonomy) -> Ladder:
     probability = node_probabilities(leaves, tree)[:, candidates]
     reward = information_of_nodes(tree)[candidates]
     value = reward * probability
-    rows = np.arange(len(leaves))
+    samples = np.arange(len(leaves))
     current = np.zeros(len(leaves), dtype=np.int64)  # the root, or the end of its chain
     columns, scores = [current], [np.full(len(leaves), np.inf)]
     while True:
         # Lines value + λ probability: as λ falls, a flatter line overtakes where they cross.
-        gain = value - value[rows, current][:, None]
-        price = probability[rows, current][:, None] - probability
+        gain = value - value[samples, current][:, None]
+        price = probability[samples, current][:, None] - probability
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             crossing = np.where(price > 0, gain / price, np.inf)
         crossing[(gain <= 0) | (price < 0)] = -np.inf
         best = crossing.argmax(axis=1)
-        bound = np.minimum(crossing[rows, best], np.minimum(scores[-1], _MOST))
+        bound = np.minimum(crossing[samples, best], np.minimum(scores[-1], _MOST))
         moves = bound > 0
         if not moves.any():
             break
         # Of several lines through one point take the flattest.
-        ties = np.where(crossing == crossing[rows, best][:, None], gain, -np.inf)
+        ties = np.where(crossing == crossing[samples, best][:, None], gain, -np.inf)
         current = np.where(moves, ties.argmax(axis=1), current)
         columns.append(current)
         scores.append(np.where(moves, bound, scores[-1]))
@@ -219,7 +219,7 @@ def make_ladder(rule: str, leaves: FloatArray, tree: Taxonomy) -> Ladder:
     tree : Taxonomy
         The tree.
     """
-    parts = [RULES[rule](leaves[rows], tree) for rows in blocks(len(leaves), tree)]
+    parts = [RULES[rule](leaves[part], tree) for part in blocks(len(leaves), tree)]
     n_rungs = max(part.nodes.shape[1] for part in parts)
 
     def padded(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -62,14 +62,14 @@ def thresholds_needed(
     array([[0. , 0.5]])
     """
     parts = []
-    for rows in blocks(len(leaves), tree):
-        probability = node_probabilities(leaves[rows], tree)
-        wrong = _wrong(truth[rows], tree)
+    for part in blocks(len(leaves), tree):
+        probability = node_probabilities(leaves[part], tree)
+        wrong = _wrong(truth[part], tree)
         if rule == "darts":
-            parts.append(_largest_lambda(probability, wrong, truth[rows], tree))
+            parts.append(_largest_lambda(probability, wrong, truth[part], tree))
             continue
         if rule == "climb":
-            possible = may_hold_top(leaves[rows], tree)
+            possible = may_hold_top(leaves[part], tree)
         else:
             possible = _may_be_most_informative(probability, tree)
         needed = np.where(wrong & possible, _above(probability + TOLERANCE), 0.0)
@@ -113,10 +113,10 @@ def node_thresholds_needed(
         0 where no wrong node can be predicted.
     """
     parts = []
-    for rows in blocks(len(leaves), tree):
-        outside = best_outside(scores[rows], tree)
-        possible = may_hold_top(leaves[rows], tree)
-        wrong = _wrong(truth[rows], tree)
+    for part in blocks(len(leaves), tree):
+        outside = best_outside(scores[part], tree)
+        possible = may_hold_top(leaves[part], tree)
+        wrong = _wrong(truth[part], tree)
         parts.append(np.where(wrong & possible, _above(outside), 0.0).max(axis=1))
     return np.concatenate(parts)
 
@@ -164,11 +164,11 @@ def _largest_lambda(
     all right nodes, lowered by it. Right are the true node and its ancestors.
     """
     nodes, reward = distinct_nodes(tree), information_of_nodes(tree)
-    own, rows = probability[:, nodes] + TOLERANCE, np.arange(len(truth))
+    own, samples = probability[:, nodes] + TOLERANCE, np.arange(len(truth))
     low, high = np.zeros(own.shape), np.full(own.shape, np.inf)
     right, impossible = truth.copy(), ~wrong[:, nodes]
     for _ in range(tree.n_levels + 1):
-        other = probability[rows, right][:, None] - TOLERANCE
+        other = probability[samples, right][:, None] - TOLERANCE
         lead = reward[nodes] * own - reward[right][:, None] * other
         slope = own - other
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -308,11 +308,11 @@ def largest_scores(leaves: FloatArray, nonconformity: str) -> FloatArray:
     if nonconformity == "probability":
         return 1 - leaves + TOLERANCE
     scores = np.empty_like(leaves)
-    for row, own in enumerate(leaves):
+    for sample, own in enumerate(leaves):
         ordered = np.sort(own)
         # All leaves that may be at least as likely.
         first = np.searchsorted(ordered, own - 2 * TOLERANCE)
-        scores[row] = np.cumsum(ordered[::-1])[::-1][first] + TOLERANCE
+        scores[sample] = np.cumsum(ordered[::-1])[::-1][first] + TOLERANCE
     return scores
 
 
@@ -380,11 +380,11 @@ def write_as_nodes(members: BoolArray, tree: Taxonomy) -> list[list[Any]]:
     whole = counted[:, tree.leaf_stop] - counted[:, tree.leaf_start] == size
     whole[:, 1:] &= ~whole[:, tree.parents[1:]]
     sets: list[list[Any]] = [[] for _ in range(len(members))]
-    rows, nodes = np.nonzero(whole)
-    order = np.lexsort((tree.leaf_start[nodes], rows))
+    samples, nodes = np.nonzero(whole)
+    order = np.lexsort((tree.leaf_start[nodes], samples))
     labels = tree.labels(tree.last_of_chain[nodes[order]])
-    for row, label in zip(rows[order].tolist(), labels, strict=True):
-        sets[row].append(label)
+    for sample, label in zip(samples[order].tolist(), labels, strict=True):
+        sets[sample].append(label)
     return sets
 
 
@@ -392,6 +392,6 @@ def _largest_below(scores: FloatArray, truth: IntArray, tree: Taxonomy) -> Float
     """Return the largest score of the leaves under each true node."""
     start, stop = tree.leaf_start[truth], tree.leaf_stop[truth]
     largest = scores[np.arange(len(truth)), start]
-    for row in np.flatnonzero(stop - start > 1).tolist():
-        largest[row] = scores[row, start[row] : stop[row]].max()
+    for sample in np.flatnonzero(stop - start > 1).tolist():
+        largest[sample] = scores[sample, start[sample] : stop[sample]].max()
     return largest

@@ -402,19 +402,19 @@ class HedgedClassifier(NodeWrapper):
         """
         pandas = import_optional("pandas", extra="pandas")
         ladder, rung, thresholds, leaves = self._decide(X)
-        tree, rows = self.taxonomy_, np.arange(len(rung))
-        nodes = ladder.nodes[rows, rung]
+        tree, samples = self.taxonomy_, np.arange(len(rung))
+        nodes = ladder.nodes[samples, rung]
         best = top_leaves(leaves, tree)
         levels = [tree.root_name, *(tree.level_names or range(1, tree.n_levels + 1))]
         columns: dict[str, Any] = {
             "node": tree.labels(nodes),
             "level": [levels[depth] for depth in tree.depths[nodes].tolist()],
             "depth": tree.depths[nodes],
-            "probability": node_probabilities(leaves, tree)[rows, nodes],
+            "probability": node_probabilities(leaves, tree)[samples, nodes],
             "information": information_of_nodes(tree)[nodes],
             **self._bounds(X, nodes),
             "leaf": tree.labels(tree.leaf_nodes[best]),
-            "leaf_probability": leaves[rows, best],
+            "leaf_probability": leaves[samples, best],
             "reason": self._reasons(ladder, rung, thresholds),
         }
         return pandas.DataFrame(columns)
@@ -427,23 +427,23 @@ class HedgedClassifier(NodeWrapper):
             return {}
         belief, plausibility = np.empty(len(nodes)), np.empty(len(nodes))
         for node in np.unique(nodes).tolist():
-            rows = np.flatnonzero(nodes == node)
+            samples = np.flatnonzero(nodes == node)
             label = self.taxonomy_.label(node)
-            belief[rows] = opinion[rows].belief(label)
-            plausibility[rows] = opinion[rows].plausibility(label)
+            belief[samples] = opinion[samples].belief(label)
+            plausibility[samples] = opinion[samples].plausibility(label)
         return {"belief": belief, "plausibility": plausibility}
 
     def _reasons(self, ladder: Ladder, rung: IntArray, thresholds: FloatArray) -> list[str]:
         tree, n_rungs = self.taxonomy_, ladder.nodes.shape[1]
         reasons = []
-        for row, own in enumerate(rung.tolist()):
-            if tree.n_children[tree.last_of_chain[ladder.nodes[row, own]]] == 0:
+        for sample, own in enumerate(rung.tolist()):
+            if tree.n_children[tree.last_of_chain[ladder.nodes[sample, own]]] == 0:
                 reasons.append("a leaf")
             elif own + 1 == n_rungs:
                 reasons.append("most information expected")
             else:
-                label = tree.label(int(ladder.nodes[row, own + 1]))
-                score, wanted = ladder.scores[row, own + 1], thresholds[row, own + 1]
+                label = tree.label(int(ladder.nodes[sample, own + 1]))
+                score, wanted = ladder.scores[sample, own + 1], thresholds[sample, own + 1]
                 name = "λ " if self.rule == "darts" else ""
                 has, needs = f"{name}{score:.3g}", f"{name}{wanted:.3g}"
                 # A threshold is often just above a probability that many samples have.

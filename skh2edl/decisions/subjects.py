@@ -139,13 +139,13 @@ def subject_conflict(
     p = opinion.conditional_probability.astype(np.float64)
     committed = opinion.reach * (1.0 - opinion.vacuity)
     conflict = np.zeros((ids.size, first.size))
-    for subject, rows in enumerate(_rows_of(member_of)):
+    for subject, photographs in enumerate(_photographs_of(member_of)):
         pairs = 0.0
-        for place, row in enumerate(rows[:-1]):
-            others = rows[place + 1 :]
-            both = weight[row] * weight[others, None]
-            distance = np.add.reduceat(np.abs(p[others] - p[row]), first, axis=1) / 2
-            conflict[subject] += (both * committed[row] * committed[others] * distance).sum(axis=0)
+        for place, one in enumerate(photographs[:-1]):
+            others = photographs[place + 1 :]
+            both = weight[one] * weight[others, None]
+            distance = np.add.reduceat(np.abs(p[others] - p[one]), first, axis=1) / 2
+            conflict[subject] += (both * committed[one] * committed[others] * distance).sum(axis=0)
             pairs += both.sum()
         conflict[subject] /= pairs or 1.0
     return conflict
@@ -234,12 +234,12 @@ def predict_subjects(
     conflict = subject_conflict(opinion, groups, **near)  # type: ignore[arg-type]
     tree, probability = fused.taxonomy, fused.node_probability.astype(np.float64)
     node = np.full(len(fused), tree.branching_nodes[0])
-    going, rows = np.ones(len(fused), dtype=bool), np.arange(len(fused))
+    going, subjects = np.ones(len(fused), dtype=bool), np.arange(len(fused))
     # Decisions of every depth, from the root.
     for branching, (low, high) in enumerate(
         zip(tree.decision_offsets[:-1].tolist(), tree.decision_offsets[1:].tolist(), strict=True)
     ):
-        here = rows[(node == tree.branching_nodes[branching]) & going]
+        here = subjects[(node == tree.branching_nodes[branching]) & going]
         children = tree.decision_children[low:high]
         best = children[probability[np.ix_(here, children)].argmax(axis=1)]
         passes = (probability[here, best] >= min_probability) & (
@@ -252,7 +252,7 @@ def predict_subjects(
     return SubjectPredictions(
         fused.groups,
         label_array(node, tree),
-        probability[rows, node],
+        probability[subjects, node],
         conflict.max(axis=1),
         fused,
     )
@@ -277,13 +277,13 @@ def _weights(
                 f"shape {own.shape}. Pass what ImageFeatureExtractor returns for them."
             )
         farthest = 1 - near_duplicate + _ROUNDING
-        for rows in _rows_of(member_of):
+        for photographs in _photographs_of(member_of):
             chunks = pairwise_distances_chunked(
-                own[rows],
+                own[photographs],
                 metric="cosine",
                 reduce_func=lambda part, _: (part <= farthest).sum(axis=1),
             )
-            alike[rows] = np.maximum(np.concatenate(list(chunks)), 1)
+            alike[photographs] = np.maximum(np.concatenate(list(chunks)), 1)
     return np.asarray(1 / (alike + (counts - alike) * float(dependence)))
 
 
@@ -297,8 +297,8 @@ def _check_fractions(**values: Any) -> None:
             )
 
 
-def _rows_of(member_of: IntArray) -> list[IntArray]:
-    """Return the rows of each group."""
+def _photographs_of(member_of: IntArray) -> list[IntArray]:
+    """Return the positions of the photographs of each subject."""
     if not member_of.size:
         return []
     order = np.argsort(member_of, kind="stable")

@@ -313,9 +313,9 @@ def climb(
     depths = range(1, tree.n_levels + 1)
     named = [min((k for k in known if k >= d), default=max(known)) for d in depths]
     needed = np.array([0.0, *(float(known[depth]) for depth in named)])
-    found, rows = nodes.copy(), np.arange(nodes.size)
+    found, samples = nodes.copy(), np.arange(nodes.size)
     while True:
-        low = node_probability[rows, found] < needed[tree.depths[found]]
+        low = node_probability[samples, found] < needed[tree.depths[found]]
         if not low.any():
             return found
         found = np.where(low, tree.parents[found], found)

@@ -244,7 +244,7 @@ def make_loader(
         in its own process where new ones are spawned.
     on_bad_image : {"error", "skip"}, default="error"
         "skip" leaves bad images out of the batches, notes them in `loader.bad`, and warns once at
-        the end of a pass. A row for every image is theirs to fill who read `batch.positions`.
+        the end of a pass. Callers that need a row for every image fill it by `batch.positions`.
     persistent_workers : bool, default=False
         Keep the workers from pass to pass.
     rank, n_ranks : int, default=0 and 1
