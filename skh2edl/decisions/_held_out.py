@@ -121,18 +121,18 @@ def _is_count(_: Any, value: Any) -> bool:
 
 
 def is_names(_: Any, value: Any) -> bool:
-    """Tell whether a value can be the labels of each part of the leaves."""
+    """Return whether a value can be the labels of each part of the leaves."""
     return isinstance(value, list) and all(isinstance(part, list) for part in value)
 
 
 def is_part_of_leaf(wrapper: Any, value: Any, n_parts: int) -> bool:
-    """Tell whether a value can be the number of the part that holds each leaf."""
+    """Return whether a value can be the number of the part that holds each leaf."""
     is_shape = value.dtype == np.int64 and value.shape == (wrapper.taxonomy_.n_leaves,)
     return bool(is_shape and ((value >= 0) & (value < n_parts)).all())
 
 
 def is_thresholds(value: Any, *shape: int) -> bool:
-    """Tell whether a value can be thresholds, one number or an array of a shape."""
+    """Return whether a value can be thresholds, one number or an array of a shape."""
     value = np.asarray(value)
     return bool(value.dtype == np.float64 and value.shape == shape and not np.isnan(value).any())
 

@@ -233,7 +233,7 @@ def make_ladder(rule: str, leaves: FloatArray, tree: Taxonomy) -> Ladder:
 
 
 def covers(nodes: IntArray, truth: IntArray, tree: Taxonomy) -> BoolArray:
-    """Tell which predictions are certainly right: the true node or an ancestor of it.
+    """Return which predictions are certainly right: the true node or an ancestor of it.
 
     Parameters
     ----------
@@ -273,5 +273,5 @@ def distinct_nodes(tree: Taxonomy) -> IntArray:
 
 
 def holds_all_leaves(tree: Taxonomy) -> BoolArray:
-    """Tell which nodes are above all leaves, and so always right."""
+    """Return which nodes are above all leaves, and so always right."""
     return np.asarray(tree.leaf_stop - tree.leaf_start == tree.n_leaves)

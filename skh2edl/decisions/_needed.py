@@ -84,7 +84,7 @@ def thresholds_needed(
 
 
 def may_hold_top(leaves: FloatArray, tree: Taxonomy) -> BoolArray:
-    """Tell which nodes may hold the likeliest leaf, shape (n_samples, n_nodes)."""
+    """Return which nodes may hold the likeliest leaf, shape (n_samples, n_nodes)."""
     near = leaves >= leaves.max(axis=1, keepdims=True) - 2 * TOLERANCE
     counted = np.zeros((len(leaves), tree.n_leaves + 1), dtype=np.int64)
     np.cumsum(near, axis=1, out=counted[:, 1:])
@@ -134,13 +134,13 @@ def _above(values: FloatArray) -> FloatArray:
 
 
 def _wrong(truth: IntArray, tree: Taxonomy) -> BoolArray:
-    """Tell which nodes would be wrong predictions, shape (n_samples, n_nodes)."""
+    """Return which nodes would be wrong predictions, shape (n_samples, n_nodes)."""
     nodes = np.broadcast_to(np.arange(tree.n_nodes), (len(truth), tree.n_nodes))
     return ~covers(nodes, truth, tree)
 
 
 def _may_be_most_informative(probability: FloatArray, tree: Taxonomy) -> BoolArray:
-    """Tell which nodes may be the most informative above some threshold.
+    """Return which nodes may be the most informative above some threshold.
 
     Such a node is the likeliest of those with as many leaves, and likelier than all smaller ones.
     """

@@ -74,7 +74,7 @@ def effective_size(votes: FloatArray, of_group: FloatArray) -> float:
 
 
 def is_enough(votes: FloatArray, of_group: FloatArray, coverage: float) -> bool:
-    """Tell whether held-out samples with these votes can guarantee a coverage."""
+    """Return whether held-out samples with these votes can guarantee a coverage."""
     return effective_size(votes, of_group) >= samples_needed(coverage) - _ROUNDING
 
 

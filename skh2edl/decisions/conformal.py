@@ -317,7 +317,7 @@ def largest_scores(leaves: FloatArray, nonconformity: str) -> FloatArray:
 
 
 def is_surely_top(leaves: FloatArray, truth: IntArray, tree: Taxonomy) -> BoolArray:
-    """Tell which true nodes are leaves that no other leaf comes near.
+    """Return which true nodes are leaves that no other leaf comes near.
 
     Parameters
     ----------

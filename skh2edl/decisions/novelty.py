@@ -226,7 +226,7 @@ class NoveltyDetector(HeldOutWrapper):
         return self._scores_of(self.estimator_, X, self.taxonomy_)
 
     def predict_novelty(self, X: Any) -> BoolArray:
-        """Tell which samples are of unknown classes.
+        """Return which samples are of unknown classes.
 
         Parameters
         ----------

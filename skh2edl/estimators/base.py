@@ -182,7 +182,7 @@ class TreeClassifier(
     def _learns_from(
         self, taxonomy: Taxonomy, nodes: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Tell which labels the method learns from: those that some decision leads to."""
+        """Return which labels the method learns from: those that some decision leads to."""
         learns = taxonomy.last_decision[nodes] >= 0
         if getattr(self, "partial_labels", None) == "drop":
             learns &= taxonomy.leaf_stop[nodes] - taxonomy.leaf_start[nodes] == 1
@@ -409,16 +409,16 @@ class TreeClassifier(
         labels: npt.NDArray[Any],
         sample_weight: Any,
     ) -> TrainingSet:
-        """Return the samples with their target nodes, and weights: 0 for what teaches nothing."""
+        """Return the samples with their labels' nodes, and weights: 0 where nothing is learnt."""
         nodes = taxonomy.resolve(labels)
         weight = check_weight(sample_weight, self.class_weight, labels)
-        # A label that teaches nothing, such as the root's, must not dilute the others.
+        # A label without supervision, such as the root's, must not dilute the others.
         weight = np.where(usable & self._learns_from(taxonomy, nodes), weight, 0.0)
         check_something_to_learn(weight)
         return TrainingSet(samples, nodes, weight)
 
     def _trains_by_epochs(self, taxonomy: Taxonomy, samples: Samples) -> bool:
-        """Tell whether the network is trained in epochs; else L-BFGS fits the head."""
+        """Return whether the network is trained in epochs; else L-BFGS fits the head."""
         if not isinstance(samples, FeatureSamples) or self.solver == "adamw":
             return True
         n_weights = taxonomy.n_decisions * samples.features.shape[1]

@@ -31,8 +31,8 @@ class FlatCEClassifier(TreeClassifier):
     taxonomy : Taxonomy, default=None
         The tree; None makes a flat one of the labels.
     partial_labels : {"marginal", "soft", "drop"}, default="marginal"
-        What an ancestor label teaches: the sum of its leaves' probabilities, a uniform target
-        over its leaves, or nothing.
+        How an ancestor label is used: the sum of its leaves' probabilities, a uniform target over
+        its leaves, or not at all.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
 
@@ -97,8 +97,8 @@ class HXEClassifier(TreeClassifier):
     depth_decay : float, default=0.1
         The rate a: 0 is cross-entropy, more makes mistakes milder and leaves less often right.
     partial_labels : {"marginal", "soft", "drop"}, default="marginal"
-        What an ancestor label teaches: the decisions above it, a uniform target over its leaves,
-        or nothing.
+        How an ancestor label is used: for the decisions above it, as a uniform target over its
+        leaves, or not at all.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
 
@@ -151,8 +151,8 @@ class SoftLabelClassifier(TreeClassifier):
         often right. The probabilities tend to the softened target, so they are under-confident
         by design.
     partial_labels : {"marginal", "soft", "drop"}, default="marginal"
-        What an ancestor label teaches: the sum of its leaves' probabilities, the softened target
-        itself, or nothing.
+        How an ancestor label is used: the sum of its leaves' probabilities, the softened target
+        itself, or not at all.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
 

@@ -43,7 +43,7 @@ _N_GRID = 21  # one of them is 0, no change
 
 
 def _is_factor(value: Any) -> bool:
-    """Tell whether a number is one that calibration finds."""
+    """Return whether a number is one that calibration finds."""
     return isinstance(value, float) and abs(math.log(value)) <= _MOST_LOG_FACTOR
 
 

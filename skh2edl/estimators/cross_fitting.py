@@ -69,7 +69,7 @@ def frozen_backbone(estimator: Any) -> Backbone | None:
 
 
 def solves_heads(estimator: Any, backbone: Backbone | None, X: Any) -> bool:
-    """Tell whether a head is solved for, which takes seconds, and not trained in epochs.
+    """Return whether a head is solved for, which takes seconds, and not trained in epochs.
 
     Parameters
     ----------

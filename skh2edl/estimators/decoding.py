@@ -100,8 +100,8 @@ class DecodingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     -----
     A tool has one column for each label in y, so the probabilities are those given that one of
     these labels is right: leaves that y lacks are left out. A label with another one below it, an
-    ancestor among leaves, teaches and is never predicted: its probability is 0. Where labels are
-    integers themselves, `fit` takes integers for codes.
+    ancestor among leaves, is learnt from and never predicted: its probability is 0. Where labels
+    are integers themselves, `fit` takes integers for codes.
 
     Examples
     --------
@@ -204,7 +204,7 @@ class DecodingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
 
 def _has_label_below(tree: Taxonomy, nodes: IntArray) -> npt.NDArray[np.bool_]:
-    """Tell which of some nodes have another of them below."""
+    """Return which of some nodes have another of them below."""
     start, stop = tree.leaf_start[nodes], tree.leaf_stop[nodes]
     inside = (start[:, None] <= start) & (stop <= stop[:, None])
     wider = (stop - start)[:, None] > stop - start

@@ -66,8 +66,8 @@ class DAEDLClassifier(VarianceBaseline):
     shrinkage : float, default=0.1
         Fraction of the covariance replaced by its mean variance times the identity.
     partial_labels : {"marginal", "soft", "drop"}, default="marginal"
-        What an ancestor label teaches: its leaves as one, a uniform target over its leaves, or
-        nothing. The density knows samples labelled with a leaf only.
+        How an ancestor label is used: its leaves as one class, a uniform target over its leaves,
+        or not at all. The density is of samples labelled with a leaf.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
 
@@ -132,8 +132,8 @@ class FEDLClassifier(VarianceBaseline):
     taxonomy : Taxonomy, default=None
         The tree; None makes a flat one of the labels.
     partial_labels : {"marginal", "soft", "drop"}, default="marginal"
-        What an ancestor label teaches: its leaves as one, a uniform target over its leaves, or
-        nothing.
+        How an ancestor label is used: its leaves as one class, a uniform target over its leaves,
+        or not at all.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
 

@@ -118,8 +118,8 @@ class FlatEDLClassifier(EvidentialBaseline):
     leaf_weight : float, default=0.0
         Weight of ``-log P(label)``.
     partial_labels : {"marginal", "soft", "drop"}, default="marginal"
-        What an ancestor label teaches: its leaves as one, a uniform target over its leaves, or
-        nothing.
+        How an ancestor label is used: its leaves as one class, a uniform target over its leaves,
+        or not at all.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
 
@@ -189,8 +189,8 @@ class IEDLClassifier(EvidentialBaseline):
         ``min(0.05, 2 / n_leaves)``, because the published 0.05 collapses where there are a
         hundred leaves.
     partial_labels : {"marginal", "soft", "drop"}, default="marginal"
-        What an ancestor label teaches: its leaves as one, a uniform target over its leaves, or
-        nothing.
+        How an ancestor label is used: its leaves as one class, a uniform target over its leaves,
+        or not at all.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
 
@@ -244,8 +244,8 @@ class REDLClassifier(EvidentialBaseline):
     leaf_prior : float, default=0.1
         λ₂, the prior concentration of each leaf.
     partial_labels : {"marginal", "soft", "drop"}, default="marginal"
-        What an ancestor label teaches: its leaves as one, a uniform target over its leaves, or
-        nothing.
+        How an ancestor label is used: its leaves as one class, a uniform target over its leaves,
+        or not at all.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
 
@@ -305,8 +305,8 @@ class ReEDLClassifier(EvidentialBaseline):
     leaf_prior : float, default=0.8
         λ₂, the prior concentration of each leaf.
     partial_labels : {"marginal", "soft", "drop"}, default="marginal"
-        What an ancestor label teaches: its leaves as one, a uniform target over its leaves, or
-        nothing.
+        How an ancestor label is used: its leaves as one class, a uniform target over its leaves,
+        or not at all.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
 
@@ -351,7 +351,7 @@ class ReEDLClassifier(EvidentialBaseline):
 class HENNClassifier(EvidentialBaseline):
     """Evidence for leaves and for groups of leaves: a grouped Dirichlet (HENN) [1]_.
 
-    Labels of every node are native: a group's label teaches the evidence for the group.
+    Labels of every node are native: a group's label supervises the evidence for the group.
 
     Parameters
     ----------

@@ -51,8 +51,8 @@ class H2EDLClassifier(TreeClassifier):
     Every branching node of the taxonomy has one small Dirichlet opinion, over one shared feature.
     The product of their expected probabilities is a coherent classifier at every level; the
     product of their beliefs is a hyper-opinion: a mass on every node that says "the belief came
-    this far and no further". A label may name any node; an ancestor teaches the decisions above it
-    and leaves those below alone.
+    this far and no further". A label may name any node; an ancestor supervises the decisions above
+    it and leaves those below alone.
 
     Parameters
     ----------

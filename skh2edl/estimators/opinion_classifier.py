@@ -511,7 +511,7 @@ def _describe(logits: FloatArray, taxonomy: Taxonomy) -> tuple[FloatArray, Float
 
 
 def _has_logits(fitted: Any, X: Any, taxonomy: Taxonomy) -> bool:
-    """Tell whether a classifier has logits of the leaves, by some samples."""
+    """Return whether a classifier has logits of the leaves, by some samples."""
     inside, _ = look_inside(fitted)
     if hasattr(inside, "network_"):  # of this package: decision_function is log-probabilities
         return _is_softmax(inside) and inside.taxonomy_ == taxonomy
@@ -526,7 +526,7 @@ def _has_logits(fitted: Any, X: Any, taxonomy: Taxonomy) -> bool:
 
 
 def _is_softmax(classifier: Any) -> bool:
-    """Tell whether a classifier is one of this package with one softmax over the leaves."""
+    """Return whether a classifier is one of this package with one softmax over the leaves."""
     return isinstance(getattr(getattr(classifier, "network_", None), "head", None), SoftmaxHead)
 
 

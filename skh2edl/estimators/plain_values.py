@@ -22,7 +22,7 @@ def plain(value: Any) -> Any:
 
 
 def is_plain(value: Any) -> bool:
-    """Tell whether JSON can hold a value; a scorer, for example, is left to its default."""
+    """Return whether JSON can hold a value; a scorer, for example, is left to its default."""
     if isinstance(value, (list, tuple)):
         return all(is_plain(item) for item in value)
     if isinstance(value, dict):

@@ -353,7 +353,7 @@ def hand_on_features(fitted: Any, wrapper: Any) -> None:
 
 
 def has_opinions(estimator: Any) -> bool:
-    """Tell whether an estimator, fitted or not, is evidential on a tree."""
+    """Return whether an estimator, fitted or not, is evidential on a tree."""
     return opinion_method(estimator) is not None
 
 

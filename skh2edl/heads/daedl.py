@@ -40,7 +40,7 @@ class DAEDLHead(FlatTargets, TreeHead):
     shrinkage : float
         Fraction of the covariance replaced by its mean variance times the identity.
     partial_labels : {"marginal", "soft", "drop"}
-        What an ancestor label teaches. The density knows samples labelled with a leaf only.
+        How an ancestor label is used. The density is of samples labelled with a leaf.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ class FlatOpinionHead(FlatTargets, EvidentialHead):
     prior : ndarray of shape (n_leaves,)
         Prior concentration W a of each leaf, in tree order.
     partial_labels : {"marginal", "soft", "drop"}
-        What an ancestor label teaches.
+        How an ancestor label is used.
     **options
         As in :class:`~skh2edl.heads.base.EvidentialHead`.
     """
@@ -147,7 +147,7 @@ class FlatOpinionHead(FlatTargets, EvidentialHead):
 def leaves_of_labels(
     targets: LeafRanges, n_leaves: int, partial_labels: str
 ) -> tuple[Tensor, Tensor]:
-    """Mark the leaves of each label, (n, n_leaves), and the labels that teach nothing, (n,)."""
+    """Mark the leaves of each label, (n, n_leaves), and the labels to ignore, (n,)."""
     ignored = targets.stop - targets.start == n_leaves
     if partial_labels == "drop":
         ignored = targets.stop - targets.start > 1

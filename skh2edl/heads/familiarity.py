@@ -162,7 +162,7 @@ class Familiarity(nn.Module):
 
 
 def _means_below(segments: TreeSegments) -> npt.NDArray[np.bool_]:
-    """Tell which decisions lie at or below each branching node: (n_branching, n_decisions)."""
+    """Return which decisions lie at or below each branching node: (n_branching, n_decisions)."""
     tree = segments.taxonomy
     below = np.zeros((tree.n_branching, tree.n_decisions), dtype=bool)
     decision, above = np.arange(tree.n_decisions), np.arange(tree.n_decisions)

@@ -28,7 +28,7 @@ class FEDLHead(FlatTargets, TreeHead):
     n_features : int
         Length of the feature.
     partial_labels : {"marginal", "soft", "drop"}
-        What an ancestor label teaches.
+        How an ancestor label is used.
     """
 
     def __init__(self, taxonomy: Taxonomy, n_features: int, *, partial_labels: str) -> None:

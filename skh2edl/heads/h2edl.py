@@ -35,7 +35,7 @@ RISKS = ("squared", "log", "digamma", "none")
 
 
 def supervised_nodes(taxonomy: Taxonomy, label_weight: np.ndarray) -> np.ndarray:
-    """Tell which branching nodes some label passes through to a child.
+    """Return which branching nodes some label passes through to a child.
 
     Parameters
     ----------

@@ -27,8 +27,8 @@ class SoftmaxHead(FlatTargets, TreeHead):
     n_features : int
         Length of the feature.
     partial_labels : {"marginal", "soft", "drop"}
-        What an ancestor label teaches: the sum of its leaves' probabilities, a uniform target
-        over its leaves, or nothing.
+        How an ancestor label is used: the sum of its leaves' probabilities, a uniform target over
+        its leaves, or not at all.
     """
 
     def __init__(self, taxonomy: Taxonomy, n_features: int, *, partial_labels: str) -> None:
@@ -134,7 +134,7 @@ class HXEHead(SoftmaxHead):
     depth_decay : float
         The rate a; 0 gives cross-entropy.
     partial_labels : {"marginal", "soft", "drop"}
-        What an ancestor label teaches.
+        How an ancestor label is used.
     """
 
     decision_weight: Tensor
@@ -204,7 +204,7 @@ class SoftLabelHead(SoftmaxHead):
     sharpness : float
         The rate b; a large one gives cross-entropy.
     partial_labels : {"marginal", "soft", "drop"}
-        What an ancestor label teaches.
+        How an ancestor label is used.
     """
 
     def __init__(

@@ -103,7 +103,7 @@ def as_images(tensor: Any, layout: str) -> np.ndarray:
 
 
 def holds_images(X: Any) -> bool:
-    """Tell whether X is image input and cannot be a matrix of features."""
+    """Return whether X is image input and cannot be a matrix of features."""
     if isinstance(X, ImageSource) or (_is_photograph(X) and X.ndim > 2):
         return True
     X = _column(X)
@@ -166,7 +166,7 @@ def _from_list(items: list[Any], max_pixels: int, crop: tuple[int, int, int, int
 
 
 def _is_lazy(X: Any) -> bool:
-    """Tell whether X has a length and is indexed by integers, as data sets are."""
+    """Return whether X has a length and is indexed by integers, as data sets are."""
     is_text_or_table = isinstance(X, (str, bytes, dict, np.ndarray)) or hasattr(X, "columns")
     is_tensor = hasattr(X, "detach")
     has_length = hasattr(X, "__len__") and hasattr(X, "__getitem__")
@@ -188,7 +188,7 @@ def _from_dataset(X: Any, max_pixels: int, crop: tuple[int, int, int, int]) -> I
 
 
 def _is_plain_folder(X: Any) -> bool:
-    """Tell whether X is torchvision's ImageFolder that gives its files unchanged."""
+    """Return whether X is torchvision's ImageFolder that gives its files unchanged."""
     names = [f"{kind.__module__}.{kind.__name__}" for kind in type(X).__mro__]
     return (
         "torchvision.datasets.folder.ImageFolder" in names

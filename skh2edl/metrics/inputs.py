@@ -44,7 +44,7 @@ def label_nodes(labels: Any, tree: Taxonomy) -> IntArray:
 
 
 def is_labelled(truth: IntArray, tree: Taxonomy) -> BoolArray:
-    """Tell which labels say something: those that some decision leads to."""
+    """Return which labels carry information: those that some decision leads to."""
     return np.asarray(tree.last_decision[truth] >= 0)
 
 

@@ -38,7 +38,7 @@ def shown(value: Any) -> str:
 
 
 def is_blank(value: Any) -> bool:
-    """Tell whether a table cell names nothing: None, NaN, NA or white space.
+    """Return whether a table cell names nothing: None, NaN, NA or white space.
 
     Examples
     --------

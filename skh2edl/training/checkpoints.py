@@ -112,7 +112,7 @@ class CheckpointFile:
         except (OSError, RuntimeError) as error:  # torch has its own error for a full disk
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
             raise OSError(
-                f"The checkpoint {self.path} could not be written ({reason}). Make room there and "
+                f"The checkpoint {self.path} could not be written ({reason}). Free space there and "
                 "repeat the call: it resumes from the checkpoint of the epoch before."
             ) from error
 

@@ -132,7 +132,7 @@ class FeatureFolder:
             self.is_writable = False
             warnings.warn(
                 f"Features cannot be kept in {self.path} ({error.strerror or error}), so the next "
-                "fit computes them again. Make room there, or give another memory.",
+                "fit computes them again. Free space there, or give another memory.",
                 UserWarning,
                 stacklevel=2,
             )

@@ -464,7 +464,7 @@ def _make_scheduler(optimizer: Any, plan: Plan, n_batches: int) -> Any:
 
 
 def _has_sparse_gradient(network: Network, plan: Plan, n_processes: int) -> bool:
-    """Tell whether a step moves only the head's weights on the paths of its samples."""
+    """Return whether a step moves only the head's weights on the paths of its samples."""
     return (
         network.head.is_large
         and plan.recipe.optimizer == "adamw"

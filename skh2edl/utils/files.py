@@ -128,7 +128,7 @@ def csv_line(values: Iterable[Any]) -> str:
 
 
 def is_formula(value: Any) -> bool:
-    """Tell whether a spreadsheet would take a cell for a formula.
+    """Return whether a spreadsheet would take a cell for a formula.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ def unguarded_script(start_method: str | None = None) -> str | None:
 
 @cache
 def _has_guard(path: str) -> bool:
-    """Tell whether a script asks at its top level under which name it runs."""
+    """Return whether a script asks at its top level under which name it runs."""
     try:
         tree = ast.parse(Path(path).read_bytes())
     except (OSError, SyntaxError, ValueError):

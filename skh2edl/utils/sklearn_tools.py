@@ -69,7 +69,7 @@ def encoding_tool() -> str | None:
 
 
 def _encodes(tool: str, variables: Mapping[str, Any]) -> bool:
-    """Tell whether a tool that encodes only sometimes does so here, by its own variables."""
+    """Return whether a tool that encodes only sometimes does so here, by its own variables."""
     if tool == "cross_val_predict":
         methods = ("decision_function", "predict_proba", "predict_log_proba")
         return variables.get("method") in methods

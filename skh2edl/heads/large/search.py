@@ -194,7 +194,7 @@ class _Search:
         return self.n_nodes - 1 - child, log_p
 
     def _few_wanted(self, nodes: _Nodes, block: Block) -> Tensor | None:
-        """Tell for which samples the nodes matter, if it pays to evaluate them for these alone."""
+        """Return the samples to which the nodes matter, if it pays to evaluate these alone."""
         if block.contiguous is not None:
             return None
         wanted = nodes[1] >= self.found[-1]
