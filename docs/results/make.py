@@ -8,6 +8,7 @@ The records come from these runs, which resume if they are interrupted::
     python docs/results/frozen.py ASSETS
     python docs/results/depth_profile.py run
     python docs/results/novelty.py ASSETS
+    python docs/results/novelty.py ASSETS --trained
 """
 
 import argparse

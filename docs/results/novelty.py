@@ -1,9 +1,10 @@
-"""Photographs of unknown classes: ``python docs/results/novelty.py ASSETS``.
+"""Photographs of unknown classes: ``python docs/results/novelty.py ASSETS [--trained]``.
 
 ASSETS is the folder with ``grocery_store``, ``cub_birds`` and ``weights``. Groups of classes,
-families of birds and coarse classes of groceries, are left out of taxonomy and training; heads are
-fitted to frozen features of train images, detectors calibrated on val images, all scored on test
-images. An interrupted run resumes; ``make.py`` makes the table from the records.
+families of birds and coarse classes of groceries, are left out of taxonomy and training. Heads are
+fitted to frozen features of train images, or networks trained end to end; detectors are calibrated
+on val images, all is scored on test images. An interrupted run resumes; ``make.py`` makes the table
+from the records.
 """
 
 import argparse
@@ -15,6 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from skh2edl import Hardware
+from skh2edl.utils.memory import keep_freed_memory
+
 RECORDS = Path(__file__).resolve().parent / "records" / "novelty"
 CACHE = Path(tempfile.gettempdir()) / "skh2edl-features"
 NETWORK = "tf_efficientnet_lite0"
@@ -23,6 +27,8 @@ SEEDS = (0, 1, 2)
 SIZE = {"cub_birds": 224, "grocery_store": 96}
 # How many groups are left out; groups are the nodes at this depth.
 LEFT_OUT, DEPTH = {"cub_birds": 8, "grocery_store": 10}, 2
+# Networks trained end to end, as in trained.py.
+TRAINED_SIZE, EPOCHS = 64, 20
 # Enough for the order of the scores; the last digits of a minimum cost hours.
 SOLVER = {"max_iter": 100, "tol": 1e-3}
 OTHERS = ("max-probability", "energy", "Mahalanobis", "kNN", "DAEDL", "DAEDL, variance")
@@ -60,43 +66,50 @@ def auroc(known, novel):
     return float(roc_auc_score(is_novel, np.concatenate([known, novel])))
 
 
-def scores_of_others(flat, daedl, train, y):
-    """Return the novelty scores of other methods, as functions of the features."""
-    import torch
+def features_of(clf, X):
+    """Return what the head of a fitted classifier reads."""
+    return clf._read(X, lambda head, features: features)[0]
+
+
+def scores_of_others(flat, daedl, train, y, features):
+    """Return the novelty scores of other methods, as functions of the samples.
+
+    `features` makes features of samples; distances are those to features of the training samples.
+    """
+    from scipy.special import logsumexp
     from sklearn.covariance import LedoitWolf
     from sklearn.neighbors import NearestNeighbors
 
-    def energy(X):
-        network = flat.network_
-        with torch.inference_mode():
-            logits = network.head.logits(network.standardized(torch.from_numpy(X)))
-        return -logits.logsumexp(dim=1).numpy()
-
+    train = features(train).astype(np.float64)
     classes, own = np.unique(y, return_inverse=True)
     means = np.stack([train[own == k].mean(axis=0) for k in range(len(classes))])
     precision = LedoitWolf(assume_centered=True).fit(train - means[own]).precision_
 
-    def mahalanobis(X):
-        squares = ((X @ precision) * X).sum(axis=1)[:, None]
-        squares = squares - 2 * X @ precision @ means.T
+    def mahalanobis(x):
+        squares = ((x @ precision) * x).sum(axis=1)[:, None]
+        squares = squares - 2 * x @ precision @ means.T
         return (squares + ((means @ precision) * means).sum(axis=1)).min(axis=1)
 
-    def unit(X):
-        return X / np.linalg.norm(X, axis=1, keepdims=True)
+    def unit(x):
+        return x / np.linalg.norm(x, axis=1, keepdims=True)
 
     neighbours = NearestNeighbors(n_neighbors=10).fit(unit(train))
     return {
         "max-probability": lambda X: -flat.predict_proba(X).max(axis=1),
-        "energy": energy,
-        "Mahalanobis": mahalanobis,
-        "kNN": lambda X: neighbours.kneighbors(unit(X))[0][:, -1],
+        "energy": lambda X: -logsumexp(flat._read(X, "logits")[0], axis=1),
+        "Mahalanobis": lambda X: mahalanobis(features(X)),
+        "kNN": lambda X: neighbours.kneighbors(unit(features(X)))[0][:, -1],
         "DAEDL": lambda X: -daedl.predict_proba(X).max(axis=1),
         "DAEDL, variance": lambda X: daedl.predict_variance(X).sum(axis=1),
     }
 
 
-def run(data, features, other, noise, seed):
-    """Return the record of one choice of groups."""
+def run(data, samples, other, noise, seed, options):
+    """Return the record of one choice of groups.
+
+    `samples` are those of the data, `other` those of another data set; `options` are of all
+    classifiers.
+    """
     from sklearn.frozen import FrozenEstimator
     from sklearn.metrics import accuracy_score, log_loss
 
@@ -107,29 +120,33 @@ def run(data, features, other, noise, seed):
     rows = {part: np.flatnonzero((data.split == part) & ~is_novel) for part in ("train", "val")}
     known = np.flatnonzero((data.split == "test") & ~is_novel)
     novel = np.flatnonzero((data.split == "test") & is_novel)
-    X = {part: features[chosen] for part, chosen in rows.items()}
+    X = {part: samples[chosen] for part, chosen in rows.items()}
     y = {
         part: tree.labels_from_paths([paths[row] for row in chosen])
         for part, chosen in {**rows, "test": known}.items()
     }
     sets = {
-        "known": features[known],
-        "novel": features[novel],
+        "known": samples[known],
+        "novel": samples[novel],
         "noise": noise,
         "other data": other,
     }
-    options = {"backbone": None, **SOLVER}
     models = {
         "density": H2EDLClassifier(tree, familiarity="density", **options),
         "flat": FlatCEClassifier(tree, **options),
         "daedl": DAEDLClassifier(tree, **options),
     }
     for model in models.values():
-        model.fit(X["train"], y["train"])
+        model.fit(X["train"], y["train"], X_val=X["val"], y_val=y["val"])
     # The same fit: familiarity is estimated after it.
     models["none"] = copy.deepcopy(models["density"]).set_params(familiarity="none")
     models["none"].network_.head.familiarity = None
-    scores = scores_of_others(models["flat"], models["daedl"], X["train"], y["train"])
+
+    def features(Z):
+        # Frozen features are taken as they are: the head reads them centred, which kNN minds.
+        return Z if options["backbone"] is None else features_of(models["flat"], Z)
+
+    scores = scores_of_others(models["flat"], models["daedl"], X["train"], y["train"], features)
     detectors, known_figures = {}, {}
     for name in ("none", "density", "flat"):
         detector = NoveltyDetector(FrozenEstimator(models[name]))
@@ -156,6 +173,7 @@ def run(data, features, other, noise, seed):
     return {
         "dataset": data.name,
         "network": NETWORK,
+        "epochs": options.get("max_epochs"),
         "seed": seed,
         "left_out": ["/".join(path) for path in left_out],
         "n_known": len(known),
@@ -181,9 +199,15 @@ def write_table(records, path):
     found = {}
     for file in sorted(records.glob("*.json")):
         record = json.loads(file.read_text(encoding="utf-8"))
-        found.setdefault(record["dataset"], []).append(record)
+        epochs = record.get("epochs")  # none of frozen features
+        regime = (
+            f"frozen {record['network']} at {SIZE[record['dataset']]} px"
+            if epochs is None
+            else f"{record['network']} trained end to end for {epochs} epochs at {TRAINED_SIZE} px"
+        )
+        found.setdefault((record["dataset"], regime), []).append(record)
     lines = []
-    for dataset, runs in found.items():
+    for (dataset, regime), runs in found.items():
 
         def mean(*keys, runs=runs):
             values = runs
@@ -192,8 +216,7 @@ def write_table(records, path):
             return np.mean(values), np.std(values)
 
         lines += [
-            f"**{dataset}**, frozen {runs[0]['network']} at {SIZE[dataset]} px, "
-            f"{len(runs)} choices of what is left out",
+            f"**{dataset}**, {regime}, {len(runs)} choices of what is left out",
             "",
             "| score | unknown classes | noise | another data set |",
             "|---|---|---|---|",
@@ -224,38 +247,72 @@ def write_table(records, path):
     return path
 
 
+def frozen(name, data, other, weights):
+    """Return frozen features of the data, of a part of the others and of noise, and options."""
+    from skh2edl import ImageFeatureExtractor
+
+    size = SIZE[name]
+    extractor = ImageFeatureExtractor(NETWORK, weights=weights, image_size=size)
+    noise = extractor.fit_transform(noise_of(size))
+    strange = extractor.transform(some_of(other))
+    cache = CACHE / f"{name}-{NETWORK}-{size}px.npy"
+    if not cache.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        np.save(cache, extractor.transform(data.source))
+    return np.load(cache), strange, noise, {"backbone": None, **SOLVER}
+
+
+def trained(data, other, weights):
+    """Return the images of the data, of a part of the others and of noise, and options."""
+    options = {
+        "backbone": NETWORK,
+        "weights": weights,
+        "image_size": TRAINED_SIZE,
+        "max_epochs": EPOCHS,
+        "hardware": Hardware(n_workers=0),
+    }
+    return data.source, some_of(other), noise_of(TRAINED_SIZE), options
+
+
+def noise_of(size):
+    """Return images of pure noise."""
+    return np.random.default_rng(0).integers(0, 256, (200, size, size, 3)).astype(np.uint8)
+
+
+def some_of(data):
+    """Return every tenth test image."""
+    return data.source[np.flatnonzero(data.split == "test")[::10]]
+
+
 def main():
     """Run what has no record yet."""
-    from skh2edl import ImageFeatureExtractor
     from skh2edl.datasets import load_cub, load_grocery_store
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("assets", type=Path)
     parser.add_argument("--datasets", nargs="+", default=list(LEFT_OUT))
-    options = parser.parse_args()
-    weights = options.assets / "weights" / f"{NETWORK}.safetensors"
+    parser.add_argument("--seeds", nargs="+", type=int, default=[*SEEDS])
+    parser.add_argument("--trained", action="store_true", help="train networks end to end")
+    asked = parser.parse_args()
+    keep_freed_memory()
+    weights = asked.assets / "weights" / f"{NETWORK}.safetensors"
     loaders = {"cub_birds": load_cub, "grocery_store": load_grocery_store}
-    data = {name: load(options.assets / name) for name, load in loaders.items()}
+    data = {name: load(asked.assets / name) for name, load in loaders.items()}
     RECORDS.mkdir(parents=True, exist_ok=True)
-    for name in options.datasets:
-        size = SIZE[name]
-        extractor = ImageFeatureExtractor(NETWORK, weights=weights, image_size=size)
-        pixels = np.random.default_rng(0).integers(0, 256, (200, size, size, 3)).astype(np.uint8)
-        noise = extractor.fit_transform(pixels)
+    for name in asked.datasets:
+        own = data[name]
         (other,) = (each for each in data.values() if each.name != name)
-        strange = extractor.transform(other.source[np.flatnonzero(other.split == "test")[::10]])
-        cache = CACHE / f"{name}-{NETWORK}-{size}px.npy"
-        if not cache.exists():
-            CACHE.mkdir(parents=True, exist_ok=True)
-            np.save(cache, extractor.transform(data[name].source))
-        features = np.load(cache)
-        for seed in SEEDS:
-            path = RECORDS / f"{name}-{NETWORK}-seed{seed}.json"
+        samples, strange, noise, options = (
+            trained(own, other, weights) if asked.trained else frozen(name, own, other, weights)
+        )
+        for seed in asked.seeds:
+            regime = f"-{EPOCHS}epochs" if asked.trained else ""
+            path = RECORDS / f"{name}-{NETWORK}{regime}-seed{seed}.json"
             if path.exists():
                 continue
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of heads that stop at max_iter
-                record = run(data[name], features, strange, noise, seed)
+                record = run(own, samples, strange, noise, seed, {**options, "random_state": seed})
             path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8", newline="\n")
             print(path.name, flush=True)
 

@@ -63,6 +63,7 @@ def main():
     """Run what has no record yet."""
     from skh2edl.benchmark import run_experiments
     from skh2edl.benchmark.protocols import METHODS as EVERY
+    from skh2edl.utils.memory import keep_freed_memory
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("assets", type=Path)
@@ -74,6 +75,7 @@ def main():
     parser.add_argument("--seeds", nargs="+", type=int, default=[*SEEDS])
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
+    keep_freed_memory()
     weights = options.assets / "weights" / f"{NETWORKS[options.network]}.safetensors"
     for dataset in options.datasets:
         machine = {"hardware__n_workers": 0}

@@ -258,4 +258,5 @@ def _best_of_each_sample(nodes: _Nodes, width: int) -> tuple[_Nodes, _Nodes]:
     if _COST_OF_A_PAIR * width < int(is_best.count_nonzero()):
         # Each for its own samples only, as single pairs.
         return _select((position, alone), is_best), (position, log_p.scatter(0, place, -torch.inf))
-    return _select(nodes, is_best), _select(nodes, ~is_best)
+    # The rest keeps their places, impossible: nodes without a gap need no copy of their weights.
+    return _select(nodes, is_best), (position, log_p.masked_fill(is_best[:, None], -torch.inf))
