@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from .. import __version__
+from ..exports import FORMATS
 from . import common
 from .common import UsageError, as_names, option
 from .data import Data
@@ -19,17 +20,7 @@ if TYPE_CHECKING:
     from ..report.predictions import Predictions
     from ..taxonomy.taxonomy import Taxonomy
 
-# Endings by format, known without loading what is heavy; a test compares them with the writers.
-ENDINGS = {
-    "ranks": ".csv",
-    "darwin-core": ".csv",
-    "camtrap-dp": ".csv",
-    "label-studio": ".json",
-    "fiftyone": ".json",
-    "coco": ".json",
-}
-
-FormOption = Annotated[str, option(f"One of {', '.join(ENDINGS)}.", "--as")]
+FormOption = Annotated[str, option(f"One of {', '.join(FORMATS)}.", "--as")]
 OutOption = Annotated[Path, option("File to write: .csv or .json.", "--out", "-o")]
 TargetAccuracyOption = Annotated[
     float | None,
@@ -135,9 +126,9 @@ def _check_flags(
     candidates: str | None,
 ) -> None:
     """Refuse flags that do not go together, before any work."""
-    if form not in ENDINGS:
-        raise UsageError(f"--as must be one of {', '.join(ENDINGS)}, not {form!r}.")
-    common.check_output(out, (ENDINGS[form],))
+    if form not in FORMATS:
+        raise UsageError(f"--as must be one of {', '.join(FORMATS)}, not {form!r}.")
+    common.check_output(out, (FORMATS[form][1],))
     if (form == "camtrap-dp") != (media is not None):
         raise UsageError("--as camtrap-dp needs --media, and only that takes it.")
     if target_accuracy is not None and candidates is not None:

@@ -1,31 +1,16 @@
 """Predictions in the forms that other programs read, and their labels back."""
 
-from .annotations import (
-    coco_categories,
-    coco_predictions,
-    fiftyone_dataset,
-    fiftyone_labels,
-    label_studio_config,
-    label_studio_tasks,
-    read_label_studio,
-)
-from .biodiversity import camtrap_observations, darwin_core_occurrences, rank_table
-from .identifications import Identifications
-from .mlflow_models import log_to_mlflow
-from .writing import write_export
+from ..utils import lazy
 
-__all__ = [
-    "Identifications",
-    "camtrap_observations",
-    "coco_categories",
-    "coco_predictions",
-    "darwin_core_occurrences",
-    "fiftyone_dataset",
-    "fiftyone_labels",
-    "label_studio_config",
-    "label_studio_tasks",
-    "log_to_mlflow",
-    "rank_table",
-    "read_label_studio",
-    "write_export",
-]
+# Format of `write_export` and `skh2edl publish` -> its function in this package, and its ending.
+FORMATS = {
+    "ranks": ("rank_table", ".csv"),
+    "darwin-core": ("darwin_core_occurrences", ".csv"),
+    "camtrap-dp": ("camtrap_observations", ".csv"),
+    "label-studio": ("label_studio_tasks", ".json"),
+    "fiftyone": ("fiftyone_dataset", ".json"),
+    "coco": ("coco_predictions", ".json"),
+}
+
+# Imported when first used, so that the command line can name the formats without numpy.
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__)

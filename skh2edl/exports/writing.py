@@ -8,20 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import exports
 from ..utils.files import csv_line, write_atomically
-from .annotations import coco_predictions, fiftyone_dataset, label_studio_tasks
-from .biodiversity import camtrap_observations, darwin_core_occurrences, rank_table
+from . import FORMATS
 from .identifications import Identifications
-
-# Function and file ending of each format.
-FORMATS = {
-    "ranks": (rank_table, ".csv"),
-    "darwin-core": (darwin_core_occurrences, ".csv"),
-    "camtrap-dp": (camtrap_observations, ".csv"),
-    "label-studio": (label_studio_tasks, ".json"),
-    "fiftyone": (fiftyone_dataset, ".json"),
-    "coco": (coco_predictions, ".json"),
-}
 
 
 def write_export(
@@ -67,12 +57,12 @@ def check_format(format: str, path: str | os.PathLike[str]) -> tuple[Any, str]:
     """Return the function and the file ending of a format, or say what does not fit."""
     if format not in FORMATS:
         raise ValueError(f"format must be one of {list(FORMATS)}, got {format!r}.")
-    make, ending = FORMATS[format]
+    name, ending = FORMATS[format]
     if Path(path).suffix.lower() != ending:
         raise ValueError(
             f"The format {format!r} is written to a {ending} file, got {os.fspath(path)!r}."
         )
-    return make, ending
+    return getattr(exports, name), ending
 
 
 def table_text(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -7,10 +7,8 @@ import pytest
 from cli_cases import invoke, make_photos, make_zoo, read_csv, write_table
 
 from skh2edl import Taxonomy, load_model
-from skh2edl.cli.publish import ENDINGS
 from skh2edl.cli.taxonomy import read_tree
 from skh2edl.exports import read_label_studio
-from skh2edl.exports.writing import FORMATS
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +31,6 @@ def publish(folder, form, out, *more, inputs="new.csv"):
     return invoke(
         "publish", folder / "model.safetensors", folder / inputs, "--as", form, "-o", out, *more
     )
-
-
-def test_the_command_knows_every_format_and_its_ending():
-    assert {name: ending for name, (_, ending) in FORMATS.items()} == ENDINGS
 
 
 def test_a_table_of_ranks_is_what_the_model_predicts(zoo, tmp_path):
