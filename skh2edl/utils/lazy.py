@@ -36,6 +36,8 @@ def attach_stub(
     }
 
     def get(name: str) -> Any:
+        if f".{name}" in modules.values():  # one of the modules itself
+            return import_module(f".{name}", package)
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(modules[name], package), name)
