@@ -181,7 +181,7 @@ def hashes_to_keep(data: Data) -> Any:
 
 
 def held_out_predictions(folds: list[Fold], features: Features) -> tuple[Predictions, IntArray]:
-    """Return what each fold predicts for the samples that it was not fitted on, and their rows."""
+    """Return what each fold predicts for the samples that it was not fitted on, and their order."""
     import numpy as np
 
     from ..opinions.hyper_opinion import HyperOpinion
@@ -189,8 +189,8 @@ def held_out_predictions(folds: list[Fold], features: Features) -> tuple[Predict
     from ..utils.sklearn_tools import safe_indexing
 
     parts = [read_predictions(fold.model, safe_indexing(features.X, fold.held)) for fold in folds]
-    rows = np.concatenate([fold.held for fold in folds])
-    order, first = np.argsort(rows), parts[0]
+    positions = np.concatenate([fold.held for fold in folds])
+    order, first = np.argsort(positions), parts[0]
     opinion = None
     if first.opinion is not None:
         evidence = np.concatenate([part.opinion.evidence for part in parts if part.opinion])
@@ -198,8 +198,8 @@ def held_out_predictions(folds: list[Fold], features: Features) -> tuple[Predict
             first.taxonomy, evidence[order], first.opinion.base_rate, first.opinion.prior_weight
         )
     leaves = np.concatenate([part.leaf_probability for part in parts])[order]
-    is_read = np.ones(len(rows), dtype=bool)
-    return Predictions(first.taxonomy, leaves, opinion, is_read), rows[order]
+    is_read = np.ones(len(positions), dtype=bool)
+    return Predictions(first.taxonomy, leaves, opinion, is_read), positions[order]
 
 
 def rescale(
@@ -221,10 +221,10 @@ def rescale(
     from ..report.wording import level_words
 
     def error() -> float:
-        found, rows = held_out_predictions(folds, features)
+        found, positions = held_out_predictions(folds, features)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # where no label is a leaf
-            return level_ece(data.labels[rows], found.proba, found.taxonomy, "leaf")
+            return level_ece(data.labels[positions], found.proba, found.taxonomy, "leaf")
 
     before, tree = error(), folds[0].model.taxonomy_
     at = f" at the level “{level_words(tree, tree.n_levels)}”"
@@ -262,9 +262,9 @@ def calibrated_both(
     parts = Features(None, features, usable)
     folds = [Fold(bare, usable.nonzero()[0])]
     notes = rescale(folds, parts, held, remarks, keep_evidence=keep_evidence)
-    predictions, rows = held_out_predictions(folds, parts)
+    predictions, positions = held_out_predictions(folds, parts)
     card = replace(card, notes=card.notes | notes, calibrated_on=hashes_to_keep(held))
-    return with_hedge(card, predictions, held.select(rows), remarks, "approximate")
+    return with_hedge(card, predictions, held.select(positions), remarks, "approximate")
 
 
 def calibrated(estimator: Any, held: Data, card: ModelCard, remarks: Console) -> ModelCard:
@@ -290,12 +290,12 @@ def calibrated(estimator: Any, held: Data, card: ModelCard, remarks: Console) ->
         estimator.set_params(on_bad_image="skip")
     with common.progress(remarks, "setting the hedge", len(held)) as advance:
         predictions = read_predictions(estimator, held.X, on_rows=advance)
-    rows = predictions.readable.nonzero()[0]
+    readable = predictions.readable.nonzero()[0]
     # They may have trained the model, or calibrated its probabilities before.
     hashes, used = hashes_to_keep(held), np.union1d(card.trained_on, card.calibrated_on)
     is_new = hashes.size and not np.isin(hashes, used).any()
     guarantee = "exact" if is_new else "approximate"
-    card = with_hedge(card, predictions[rows], held.select(rows), remarks, guarantee)
+    card = with_hedge(card, predictions[readable], held.select(readable), remarks, guarantee)
     return replace(card, calibrated_on=np.union1d(card.calibrated_on, hashes))
 
 

@@ -241,9 +241,11 @@ def _cross_fitted(data: Data, card: ModelCard, estimator: Any, remarks: Console)
             own.rescale(math.exp(head.log_scale - own.log_scale))
     else:
         cross_fitting.calibrate_together(folds, features, data.labels)
-    predictions, rows = held_out_predictions(folds, features)
-    note = f"{len(rows)} training samples of {data.name}, each held out of one of {n_parts} fits"
-    return Chosen(data.select(rows), note, is_new=False, predictions=predictions)
+    predictions, positions = held_out_predictions(folds, features)
+    note = (
+        f"{len(positions)} training samples of {data.name}, each held out of one of {n_parts} fits"
+    )
+    return Chosen(data.select(positions), note, is_new=False, predictions=predictions)
 
 
 def _training_part(everything: Data, chosen: Data) -> Data | None:

@@ -456,8 +456,8 @@ def _hold_out(train: Data, seed: int) -> tuple[Data, Data]:
     from ..training.selection import split_validation
 
     nodes = train.taxonomy.resolve(train.labels)
-    rows, held = split_validation(nodes, train.groups, _HELD_OUT, seed)
-    return train.select(rows), train.select(held)
+    rest, held = split_validation(nodes, train.groups, _HELD_OUT, seed)
+    return train.select(rest), train.select(held)
 
 
 def _cross_fit(
@@ -476,8 +476,8 @@ def _cross_fit(
     if len(parts.held):
         return model, calibrated(model, parts.held, card, remarks)
     if folds:
-        predictions, rows = held_out_predictions(folds, features)
-        card = with_hedge(card, predictions, train.select(rows), remarks, "approximate")
+        predictions, positions = held_out_predictions(folds, features)
+        card = with_hedge(card, predictions, train.select(positions), remarks, "approximate")
     return model, card
 
 

@@ -263,10 +263,10 @@ def _opinions(
         groups = data.groups[labelled]
         folds = GroupKFold(min(_N_FOLDS, len(set(groups.tolist()))))
     parts = folds.split(labelled, groups=groups)
-    splits = [(labelled[rows], labelled[part]) for rows, part in parts]
-    for rows, part in [*splits, (labelled, rest)]:
+    splits = [(labelled[train], labelled[part]) for train, part in parts]
+    for train, part in [*splits, (labelled, rest)]:
         if part.size:
-            clf = fit(X[rows], data.labels[rows])
+            clf = fit(X[train], data.labels[train])
             evidence[part] = clf.predict_hyper_opinion(X[part]).evidence
     return HyperOpinion.from_evidence(tree, evidence, copy=False)
 

@@ -159,11 +159,11 @@ def make_glyphs(
     masters = _masters(inventory, image_size)
     images = np.empty((n_samples, image_size, image_size), dtype=np.uint8)
     for start in range(0, n_samples, _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        images[rows] = _distort(
+        chunk = slice(start, start + _CHUNK)
+        images[chunk] = _distort(
             masters,
-            (font[rows], character[rows], second[rows]),
-            {key: values[rows] for key, values in amounts.items()},
+            (font[chunk], character[chunk], second[chunk]),
+            {key: values[chunk] for key, values in amounts.items()},
             image_size,
             rng,
         )

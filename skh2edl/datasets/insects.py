@@ -165,10 +165,10 @@ def make_insects(
     covered = np.empty(n_samples)
     with one_thread_for_numpy():  # several round in another way
         for start in range(0, n_samples, _CHUNK):
-            rows = slice(start, start + _CHUNK)
-            chunk = {key: values[rows] for key, values in {**scenes, **amounts}.items()}
-            insects = [drawn[i] for i in kind[rows]]
-            images[rows], covered[rows] = _compose(insects, chunk, image_size, rng)
+            chunk = slice(start, start + _CHUNK)
+            drawing = {key: values[chunk] for key, values in {**scenes, **amounts}.items()}
+            insects = [drawn[i] for i in kind[chunk]]
+            images[chunk], covered[chunk] = _compose(insects, drawing, image_size, rng)
 
     names = np.array([path[-1] for path in paths])
     depth = np.array([len(path) for path in paths])

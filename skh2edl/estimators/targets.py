@@ -150,9 +150,9 @@ def check_weight(
     labels : ndarray of shape (n_samples,)
         The labels.
     """
-    rows = np.empty((len(labels), 1))
+    X = np.empty((len(labels), 1))
     weight: npt.NDArray[np.float64] = check_sample_weight(
-        sample_weight, rows, ensure_non_negative=True
+        sample_weight, X, ensure_non_negative=True
     )
     if class_weight is not None:
         weight = weight * compute_sample_weight(class_weight, labels)
