@@ -153,7 +153,7 @@ def test_no_room_for_a_checkpoint_leaves_that_of_the_epoch_before(
     X, y = rows()
     undisturbed = by_epochs().fit(X, y)
     in_epoch(monkeypatch, 2, lambda run: small_disk(1000))
-    with pytest.raises(OSError, match=r"checkpoint .*checkpoint\.pt could not be written \(.+Make"):
+    with pytest.raises(OSError, match=r"checkpoint .*checkpoint\.pt could not be written \(.+Free"):
         by_epochs(hardware__checkpoint_dir=tmp_path).fit(X, y)
     small_disk(resource.RLIM_INFINITY)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
