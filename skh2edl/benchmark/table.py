@@ -17,7 +17,9 @@ SIGNIFICANCE = 0.05
 MARKS = "†‡"
 _LATEX = {
     "\\": r"\textbackslash{}",
-    **{character: "\\" + character for character in "%&_#$"},
+    **{character: "\\" + character for character in "%&_#${}"},
+    "^": r"\textasciicircum{}",
+    **{character: f"${character}$" for character in "<>|"},
     "±": r"$\pm$",
     "†": r"$\dagger$",
     "‡": r"$\ddagger$",
@@ -251,7 +253,8 @@ def _cell(row: Row, column: Column, n_seeds: int) -> str:
     values, digits = row.values(column), (row.measure or column).digits
     if values.size == 0:
         return ""
-    text = f"{values.mean():{'+' if column.signed else ''}.{digits}f}"
+    # "z": a small negative mean is not shown as -0.0.
+    text = f"{values.mean():{'+' if column.signed else ''}z.{digits}f}"
     if values.size > 1:
         text += f" ± {values.std(ddof=1):.{digits}f}"
     if values.size < n_seeds:
