@@ -35,6 +35,7 @@ UNTOUCHED = "H2EDL, nothing chosen"
 # Further rows of the constants' table: what a method's own paper has where our default differs.
 # They share the annealing of Sensoy et al.: the whole KL after 10 of 100 epochs.
 _PUBLISHED = {**PAPER, "kl_ramp": 0.1}
+AS_PUBLISHED = ", as published"  # end of the names of rows with all published constants
 CONSTANTS: Rows = {
     "Flat-EDL, as published": ("FlatEDLClassifier", {**_PUBLISHED, "evidence": "relu"}),
     "HENN, as published": ("HENNClassifier", _PUBLISHED),

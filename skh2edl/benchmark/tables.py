@@ -22,7 +22,7 @@ from .layouts import (
     Pivot,
     fraction_title,
 )
-from .protocols import UNTOUCHED, base_of
+from .protocols import AS_PUBLISHED, UNTOUCHED, base_of
 from .records import Experiment, read_records
 from .table import MARKS, SIGNIFICANCE, Column, Row, Table
 
@@ -266,7 +266,8 @@ def _by_method(
     made = []
     for method, row in _compared(rows, REFERENCES).items():
         figures, text = dict(row.figures), _text_of(groups[method])
-        text |= {f"published_{key}": each for key, each in published.get(method, {}).items()}
+        theirs = published.get(method, published.get(method.removesuffix(AS_PUBLISHED), {}))
+        text |= {f"published_{key}": each for key, each in theirs.items()}
         for column in columns:
             kind, _, key = column.key.partition("_")
             if kind == "change" and PLAIN in rows:
