@@ -34,6 +34,8 @@ Groups = dict[str, list[Record]]
 
 # Methods whose probabilities are products over the decisions of the tree.
 _OVER_THE_TREE = ("HierCEClassifier", "H2EDLClassifier")
+# What a record calls the uncertainty that a method states.
+_UNCERTAINTIES = ("nonspecificity", "vacuity", "variance")
 # Block of a record -> the calibration that it was made with.
 _BLOCKS = {"test": "none", "test_calibrated": "evidence", "test_temperature": "temperature"}
 
@@ -202,7 +204,7 @@ def _figures_of(record: Record, block: str) -> dict[str, float]:
     # The records name this block "doubt".
     uncertainty = record["doubt"]
     figures["confidence_auroc"] = _number(uncertainty["confidence_error_auroc"])
-    for name in ("nonspecificity", "vacuity"):
+    for name in _UNCERTAINTIES:
         if name in uncertainty:
             figures["uncertainty"] = _number(uncertainty[name])
             figures["uncertainty_auroc"] = _number(uncertainty[f"{name}_error_auroc"])
@@ -230,7 +232,7 @@ def _text_of(records: Sequence[Record]) -> dict[str, str]:
     first = in_order[0]
     text = {
         "over_the_tree": "✓" if first["experiment"]["classifier"] in _OVER_THE_TREE else "",
-        "uncertain": "✓" if {"nonspecificity", "vacuity"} & set(first["doubt"]) else "",
+        "uncertain": "✓" if set(_UNCERTAINTIES) & set(first["doubt"]) else "",
     }
     penalties = [record["chosen"]["l2"] for record in in_order if "l2" in record["chosen"]]
     return text | ({"l2": ", ".join(f"{each:g}" for each in penalties)} if penalties else {})

@@ -22,6 +22,7 @@ from skh2edl.benchmark import (
     finetuned_protocol,
     frozen_features_of,
     frozen_protocol,
+    make_tables,
     read_records,
     remaining,
     run_experiments,
@@ -152,6 +153,20 @@ def test_a_record_holds_settings_scores_timings_and_versions(data, features, tmp
     assert sum(record["doubt"]["depth_profile"]) == pytest.approx(
         record["doubt"]["nonspecificity"], abs=1e-6
     )
+
+
+def test_a_method_without_vacuity_states_the_variance_of_its_probabilities(
+    data, features, tmp_path
+):
+    run([experiment("DAEDL", "DAEDLClassifier")], data, features, tmp_path)
+    (record,) = read_records(tmp_path)
+    # Variances of probabilities that sum to 1 add up to less than 1 - Σ p² < 1.
+    assert 0 < record["doubt"]["variance"] < 1
+    assert 0 <= record["doubt"]["variance_error_auroc"] <= 1
+    (main,) = (table for name, table in make_tables([record]).items() if name.endswith("main"))
+    (row,) = main.rows
+    assert row.text["uncertain"] == "✓"
+    assert row.text["over_the_tree"] == ""
 
 
 def test_the_penalty_is_chosen_on_validation_and_not_on_test_images(data, features, tmp_path):
