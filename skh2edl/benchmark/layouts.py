@@ -177,9 +177,9 @@ LAYOUTS: dict[str, Layout | Pivot] = {
         needs=tuple(name for name in FORMS if name != "H2EDL"),
     ),
     "uncertainty": Layout(
-        "errors ranked by uncertainty (vacuity, belief that reaches no leaf, or the summed variance "
-        "of the probabilities) and by confidence; AURC is the area under risk and coverage by "
-        "confidence",
+        "errors ranked by uncertainty (vacuity, belief that reaches no leaf, or the summed "
+        "variance of the probabilities) and by confidence; AURC is the area under risk and "
+        "coverage by confidence",
         (
             _UNCERTAINTY,
             _AUROC,
