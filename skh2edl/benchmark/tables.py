@@ -24,7 +24,7 @@ from .layouts import (
 )
 from .protocols import AS_PUBLISHED, UNTOUCHED, base_of
 from .records import Experiment, read_records
-from .table import MARKS, SIGNIFICANCE, Column, Row, Table
+from .table import BEST, MARKS, SIGNIFICANCE, Column, Row, Table
 
 Record = Mapping[str, Any]
 # Figure -> seed -> value.
@@ -469,7 +469,7 @@ def _note(references: Sequence[str]) -> str:
     """Say what the marks of a table mean."""
     note = "Mean ± std over seeds"
     if references:
-        note += "; bold is the best mean; " + " and ".join(
+        note += f"; {BEST}; " + " and ".join(
             f"{mark} differs from {name}" for mark, name in zip(MARKS, references, strict=True)
         )
         note += f" in a paired t-test, p < {SIGNIFICANCE}, not corrected for the number of tests"

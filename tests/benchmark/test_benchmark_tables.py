@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from skh2edl.benchmark import Table, make_tables, write_tables
-from skh2edl.benchmark.table import Column, Row
+from skh2edl.benchmark.table import BEST, Column, Row
 
 NLL = Column("NLL", "nll", 2, "low")
 LEVELS = ("manufacturer", "family", "variant")
@@ -169,6 +169,19 @@ def test_latex_has_no_bare_special_character():
     assert text.count(r"\\") == 2
     assert {r"\toprule", r"\midrule", r"\bottomrule"} <= set(text.splitlines())
     assert "±" not in text
+
+
+def test_latex_underlines_the_second_best_as_the_paper_does():
+    """The NLL of its main table on DERM12345, in which two variants share the first place."""
+    published = {"Flat-CE": 2.48, "HENN": 1.99, "plain": 1.80, "leaf-path": 1.78, "cons.": 1.78}
+    made = replace(table([row(name, nll) for name, nll in published.items()]), note=f"{BEST}")
+    lines = {line.split(" & ")[0]: line for line in made.to_latex().splitlines()}
+    assert lines["plain"] == r"plain & \underline{1.80} \\"
+    for name in ("leaf-path", "cons."):
+        assert lines[name] == rf"{name} & \textbf{{1.78}} \\"
+    assert lines["HENN"] == r"HENN & 1.99 \\"
+    assert "bold is the best mean, underlined is the second best." in made.to_latex()
+    assert "underline" not in made.to_markdown() + made.legend
 
 
 def test_a_change_that_rounds_to_zero_has_no_minus():
