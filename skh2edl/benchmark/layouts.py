@@ -191,7 +191,8 @@ LAYOUTS: dict[str, Layout | Pivot] = {
     ),
     "constants": Layout(
         "constants of the methods' own papers beside the defaults; I-EDL has c = min(0.05, 2/K), "
-        "as published: KL weight 1 from a tenth of the epochs on, evidence not scaled, c = 0.05",
+        "as published: KL weight 1 (Re-EDL: none) from a tenth of the epochs on, evidence not "
+        "scaled, c = 0.05",
         (_BACC, _ACC, _ECE, _NLL, *_CALIBRATED, _UNCERTAINTY, _PENALTY),
         rows=tuple(
             name

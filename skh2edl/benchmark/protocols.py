@@ -42,6 +42,7 @@ CONSTANTS: Rows = {
     "I-EDL, c = 0.05": ("IEDLClassifier", {"fisher_weight": 0.05}),
     "I-EDL, as published": ("IEDLClassifier", {**_PUBLISHED, "fisher_weight": 0.05}),
     "R-EDL, as published": ("REDLClassifier", _PUBLISHED),
+    "Re-EDL, as published": ("ReEDLClassifier", {"evidence_scale": 1.0}),
     "H2EDL, plain, as published": ("H2EDLClassifier", {**PAPER, **VARIANTS["plain"]}),
 }
 # Treatments of ancestor labels; without such labels they are one method.

@@ -15,7 +15,7 @@ from joblib.externals.loky import get_reusable_executor
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss
 
-from skh2edl import Taxonomy
+from skh2edl import ReEDLClassifier, Taxonomy
 from skh2edl.benchmark import (
     Experiment,
     ExperimentError,
@@ -116,6 +116,17 @@ def test_a_protocol_gives_every_method_the_same_grid_and_images(runs):
 
 
 # What a record holds --------------------------------------------------------------------------
+
+
+def test_re_edl_as_published_has_plain_softplus_a_prior_of_0_8_and_no_kl():
+    (run,) = finetuned_protocol(
+        "zoo", "test_resnet", seeds=[0], methods=["Re-EDL"], tables=["constants"], epochs=3
+    )[1:]
+    assert run.method == "Re-EDL, as published"
+    clf = ReEDLClassifier(**dict(run.parameters))
+    assert (clf.evidence, clf.evidence_scale, clf.leaf_prior, clf.kl_weight) == (
+        "softplus", 1.0, 0.8, 0.0,
+    )  # fmt: skip
 
 
 def test_a_record_scores_what_scikit_learn_fits_on_the_same_samples(data, features, tmp_path):
