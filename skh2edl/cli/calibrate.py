@@ -393,7 +393,8 @@ def say_hedge(remarks: Console, card: ModelCard) -> None:
     remarks.print(f"Hedge, set on {size}; its guarantee is {guarantee}{why}.")
     thresholds = {target: threshold_for(card.needed, target) for target in TARGETS}
     notes = {target: card.notes.get(f"hedge at {target:.0%}", "") for target in TARGETS}
-    remarks.print(hedge_table(thresholds, notes))
+    if n / (n + 1) >= min(TARGETS):
+        remarks.print(hedge_table(thresholds, notes))
     if n / (n + 1) < max(TARGETS):
         remarks.print(
             f"{size} are too few to guarantee more than {n / (n + 1):.1%}: skh2edl calibrate "

@@ -269,7 +269,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path, whole):
 
 @pytest.mark.parametrize("weights", ["imagenet", "nowhere/a.pth"])
 def test_weights_that_are_nothing_known_are_refused(weights):
-    with pytest.raises(FileNotFoundError, match=f"'{weights}' is neither \"pretrained\", None"):
+    with pytest.raises(FileNotFoundError, match=f"'{weights}' is no file. Give one, 'pretrained' or"):
         make(weights=weights)
 
 
