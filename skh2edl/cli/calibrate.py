@@ -218,7 +218,7 @@ def rescale(
     from ..estimators.cross_fitting import calibrate_together
     from ..heads.base import EvidentialHead
     from ..metrics import level_ece
-    from ..report.wording import level_words
+    from ..report.questions import level_name
 
     def error() -> float:
         found, rows = held_out_predictions(folds, features)
@@ -227,7 +227,7 @@ def rescale(
             return level_ece(data.labels[rows], found.proba, found.taxonomy, "leaf")
 
     before, tree = error(), folds[0].model.taxonomy_
-    at = f" at the level “{level_words(tree, tree.n_levels)}”"
+    at = f" at {level_name(tree.level_names[-1] if tree.level_names else 'leaf')}"
     is_evidential = isinstance(folds[0].model.network_.head, EvidentialHead)
     if is_evidential and keep_evidence:
         said = f"ECE {before:.3f}{at}, evidence as trained"
