@@ -171,6 +171,18 @@ def test_the_page_on_the_method_fits_in_an_hour():
     assert len(page("method").splitlines()) <= 150
 
 
+def test_equations_of_several_lines_are_aligned_and_keep_no_mark_of_latex():
+    pytest.importorskip("sphinx_gallery")
+    to_mathml = runpy.run_path(str(DOCS / "conf.py"))["to_mathml"]
+    blocks = re.findall(r"^\$\$\n(.*?)^\$\$", page("method"), flags=re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 3
+    for block in blocks:
+        written = to_mathml(block, True)
+        assert written.count("<mtr>") == block.count(r"\\") + 1
+        assert "<mi>&" not in written
+        assert r"\\" not in written
+
+
 @pytest.mark.parametrize("name", ["method", "how_to"])
 def test_large_trees_begin_where_the_pages_say(name):
     assert f"{LARGE_TREE:,} leaves" in page(name)
