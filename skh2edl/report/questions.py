@@ -175,9 +175,8 @@ def hedge_sentence(report: EvaluationReport) -> str:
             f"as right, {percent(hedge.accuracy)} of {hedge.n_samples:,}."
         )
     if surer := _surer(report, hedge):
-        said += (
-            f" Trust {listed(surer)} where the hedge says so: it does only where the model is sure."
-        )
+        it = "them" if len(surer) > 1 else "it"
+        said += f" Trust its {listed(surer)}: the hedge names {it} only where the model is sure."
     if hedge.is_missed:
         said += (
             f" That is less than the guaranteed {percent(hedge.target)}: the images that set it "

@@ -74,7 +74,7 @@ def test_a_level_to_be_trusted_only_where_the_hedge_names_it_is_said():
         assert "(75 % right, 150 of 200)" in report.verdict
         return report.questions[0].sentences[1]
 
-    said = "Trust “species” where the hedge says so: it does only where the model is sure."
+    said = "Trust its “species”: the hedge names it only where the model is sure."
     assert said in sentence(0.96)
     assert said not in sentence(0.97)
 
