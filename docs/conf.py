@@ -55,13 +55,18 @@ sphinx_gallery_conf = {
 warnings.filterwarnings("ignore", message=".*non-interactive.*")
 
 
-def write_math(self, node):
-    """Write an equation as MathML, which browsers draw without a script and without a network."""
-    display = isinstance(node, nodes.math_block)
-    text = node.astext()
+def to_mathml(text, display):
+    """Return an equation as MathML, which browsers draw without a script and without a network."""
     if display and re.search(r"\\\\|&", text):
-        text = rf"\begin{{aligned}}{text}\end{{aligned}}"
-    html = convert(text, display="block" if display else "inline")
+        # Not "aligned", which latex2mathml does not know and writes as one line with its marks.
+        text = rf"\begin{{align*}}{text}\end{{align*}}"
+    return convert(text, display="block" if display else "inline")
+
+
+def write_math(self, node):
+    """Write an equation for sphinx."""
+    display = isinstance(node, nodes.math_block)
+    html = to_mathml(node.astext(), display)
     self.body.append(f'<div class="math">{html}</div>\n' if display else html)
     raise nodes.SkipNode
 

@@ -18,6 +18,7 @@ import numpy as np
 from claims import write_claims
 from depth_profile import write_table
 from novelty import write_table as write_novelty
+from verdicts import verdicts
 
 from skh2edl.benchmark import make_tables, read_records, write_tables
 
@@ -84,7 +85,7 @@ def make(records=RECORDS, tables=TABLES):
 def write_pages(made, folder, expected=()):
     """Write a file for each network: the table of the leaves, and the others folded below it.
 
-    What the tables have in common is said once.
+    What the tables have in common is said once. Below the table of the leaves stands what it says.
     """
     pages = {}
     for name, table in made.items():
@@ -97,7 +98,9 @@ def write_pages(made, folder, expected=()):
         if table.name != "main":
             summary = f"<details><summary>{TITLES[table.name]}</summary>"
             shown = [summary, *shown, "</details>"]
-        texts += shown
+        else:
+            shown += ["\n".join(verdicts(table))]
+        texts += [text for text in shown if text]
     for name in expected:
         pages.setdefault(name, (["Not measured: there is no record yet."], set()))
     written = []

@@ -177,8 +177,9 @@ LAYOUTS: dict[str, Layout | Pivot] = {
         needs=tuple(name for name in FORMS if name != "H2EDL"),
     ),
     "uncertainty": Layout(
-        "errors ranked by uncertainty (vacuity, or belief that reaches no leaf) and by confidence; "
-        "AURC is the area under risk and coverage by confidence",
+        "errors ranked by uncertainty (vacuity, belief that reaches no leaf, or the summed "
+        "variance of the probabilities) and by confidence; AURC is the area under risk and "
+        "coverage by confidence",
         (
             _UNCERTAINTY,
             _AUROC,
@@ -190,7 +191,8 @@ LAYOUTS: dict[str, Layout | Pivot] = {
     ),
     "constants": Layout(
         "constants of the methods' own papers beside the defaults; I-EDL has c = min(0.05, 2/K), "
-        "as published: KL weight 1 from a tenth of the epochs on, evidence not scaled, c = 0.05",
+        "as published: KL weight 1 (Re-EDL: none) from a tenth of the epochs on, evidence not "
+        "scaled, c = 0.05",
         (_BACC, _ACC, _ECE, _NLL, *_CALIBRATED, _UNCERTAINTY, _PENALTY),
         rows=tuple(
             name

@@ -28,12 +28,14 @@ UNTOUCHED = "H2EDL, nothing chosen"
 # Further rows of the constants' table: what a method's own paper has where our default differs.
 # They share the annealing of Sensoy et al.: the whole KL after 10 of 100 epochs.
 _PUBLISHED = {**PAPER, "kl_ramp": 0.1}
+AS_PUBLISHED = ", as published"  # end of the names of rows with all published constants
 CONSTANTS: Rows = {
     "Flat-EDL, as published": ("FlatEDLClassifier", {**_PUBLISHED, "evidence": "relu"}),
     "HENN, as published": ("HENNClassifier", _PUBLISHED),
     "I-EDL, c = 0.05": ("IEDLClassifier", {"fisher_weight": 0.05}),
     "I-EDL, as published": ("IEDLClassifier", {**_PUBLISHED, "fisher_weight": 0.05}),
     "R-EDL, as published": ("REDLClassifier", _PUBLISHED),
+    "Re-EDL, as published": ("ReEDLClassifier", {"evidence_scale": 1.0}),
     "H2EDL, plain, as published": ("H2EDLClassifier", {**PAPER, **VARIANTS["plain"]}),
 }
 # Treatments of ancestor labels; without such labels they are one method.

@@ -410,6 +410,8 @@ def _uncertainty(clf: Any, X: Any, y: Any) -> dict[str, Any]:
         figures["depth_profile"] = opinion.depth_profile.mean(axis=0).tolist()
     elif hasattr(clf, "predict_opinion"):
         measures["vacuity"] = clf.predict_opinion(X)[1]
+    elif hasattr(clf, "predict_variance"):
+        measures["variance"] = clf.predict_variance(X).sum(axis=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedMetricWarning)  # the record holds the NaN
         for name, values in measures.items():

@@ -15,9 +15,13 @@ from ..utils.files import csv_line
 SIGNIFICANCE = 0.05
 # Mark of each reference, in the order of a row's references.
 MARKS = "†‡"
+# What a note says of the bold cells; in LaTeX the second best means are marked too.
+BEST = "bold is the best mean"
 _LATEX = {
     "\\": r"\textbackslash{}",
-    **{character: "\\" + character for character in "%&_#$"},
+    **{character: "\\" + character for character in "%&_#${}"},
+    "^": r"\textasciicircum{}",
+    **{character: f"${character}$" for character in "<>|"},
     "±": r"$\pm$",
     "†": r"$\dagger$",
     "‡": r"$\ddagger$",
@@ -173,13 +177,17 @@ class Table:
         return "\n".join([header, rule, *body])
 
     def to_latex(self) -> str:
-        """Return the table in LaTeX, for the packages booktabs and amssymb."""
+        """Return the table in LaTeX, for the packages booktabs and amssymb.
+
+        The best mean of each column is in bold and the second best is underlined.
+        """
         columns = "l" * len(self.headings) + "r" * len(self.columns)
-        cells = self._cells(_latex, r"\textbf{{{}}}")
+        legend = self.legend.replace(BEST, f"{BEST}, underlined is the second best")
+        cells = self._cells(_latex, r"\textbf{{{}}}", r"\underline{{{}}}")
         header, *body = [" & ".join(line) + r" \\" for line in cells]
         lines = [
             r"\begin{table}",
-            rf"\caption{{{_latex(self.legend)}}}",
+            rf"\caption{{{_latex(legend)}}}",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
             header,
@@ -214,8 +222,8 @@ class Table:
             lines.append(csv_line(line))
         return "".join(lines).rstrip("\n")
 
-    def _cells(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
-        """Return the text of the header and of all rows, the best means in bold."""
+    def _cells(self, escape: Callable[[str], str], *marks: str) -> list[list[str]]:
+        """Return the text of the header and of all rows; marks for the best means, the second."""
         n_seeds = max((len(v) for row in self.rows for v in row.figures.values()), default=0)
         lines = [[*self.headings, *(column.title for column in self.columns)]]
         lines += [
@@ -224,25 +232,26 @@ class Table:
         ]
         lines = [[escape(text) for text in line] for line in lines]
         for j, column in enumerate(self.columns, start=len(self.headings)):
-            for i in self._best(column):
-                lines[i + 1][j] = bold.format(lines[i + 1][j])
+            for i, place in self._places(column):
+                if place < len(marks):
+                    lines[i + 1][j] = marks[place].format(lines[i + 1][j])
         return lines
 
-    def _best(self, column: Column) -> list[int]:
-        """Return the rows with the best mean of a column, after rounding to its digits.
+    def _places(self, column: Column) -> list[tuple[int, int]]:
+        """Return each row with a mean, and how many better means there are, rounded to digits.
 
-        Where rows are measures, these are the best rows of every measure.
+        Where rows are measures, these are the places among the rows of every measure.
         """
         groups: dict[Column, dict[int, float]] = {}
         for i, row in enumerate(self.rows):
             shown, values = row.measure or column, row.values(column)
             if shown.better is not None and not column.signed and values.size:
                 groups.setdefault(shown, {})[i] = round(float(values.mean()), shown.digits)
-        best = []
+        places = []
         for shown, means in groups.items():
-            top = (max if shown.better == "high" else min)(means.values())
-            best += [i for i, mean in means.items() if mean == top]
-        return best
+            order = sorted(set(means.values()), reverse=shown.better == "high")
+            places += [(i, order.index(mean)) for i, mean in means.items()]
+        return places
 
 
 def _cell(row: Row, column: Column, n_seeds: int) -> str:
@@ -251,7 +260,8 @@ def _cell(row: Row, column: Column, n_seeds: int) -> str:
     values, digits = row.values(column), (row.measure or column).digits
     if values.size == 0:
         return ""
-    text = f"{values.mean():{'+' if column.signed else ''}.{digits}f}"
+    # "z": a small negative mean is not shown as -0.0.
+    text = f"{values.mean():{'+' if column.signed else ''}z.{digits}f}"
     if values.size > 1:
         text += f" ± {values.std(ddof=1):.{digits}f}"
     if values.size < n_seeds:

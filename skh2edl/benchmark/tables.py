@@ -22,9 +22,9 @@ from .layouts import (
     Pivot,
     fraction_title,
 )
-from .protocols import UNTOUCHED, base_of
+from .protocols import AS_PUBLISHED, UNTOUCHED, base_of
 from .records import Experiment, read_records
-from .table import MARKS, SIGNIFICANCE, Column, Row, Table
+from .table import BEST, MARKS, SIGNIFICANCE, Column, Row, Table
 
 Record = Mapping[str, Any]
 # Figure -> seed -> value.
@@ -34,6 +34,8 @@ Groups = dict[str, list[Record]]
 
 # Methods whose probabilities are products over the decisions of the tree.
 _OVER_THE_TREE = ("HierCEClassifier", "H2EDLClassifier")
+# What a record calls the uncertainty that a method states.
+_UNCERTAINTIES = ("nonspecificity", "vacuity", "variance")
 # Block of a record -> the calibration that it was made with.
 _BLOCKS = {"test": "none", "test_calibrated": "evidence", "test_temperature": "temperature"}
 
@@ -202,7 +204,7 @@ def _figures_of(record: Record, block: str) -> dict[str, float]:
     # The records name this block "doubt".
     uncertainty = record["doubt"]
     figures["confidence_auroc"] = _number(uncertainty["confidence_error_auroc"])
-    for name in ("nonspecificity", "vacuity"):
+    for name in _UNCERTAINTIES:
         if name in uncertainty:
             figures["uncertainty"] = _number(uncertainty[name])
             figures["uncertainty_auroc"] = _number(uncertainty[f"{name}_error_auroc"])
@@ -230,7 +232,7 @@ def _text_of(records: Sequence[Record]) -> dict[str, str]:
     first = in_order[0]
     text = {
         "over_the_tree": "✓" if first["experiment"]["classifier"] in _OVER_THE_TREE else "",
-        "uncertain": "✓" if {"nonspecificity", "vacuity"} & set(first["doubt"]) else "",
+        "uncertain": "✓" if set(_UNCERTAINTIES) & set(first["doubt"]) else "",
     }
     penalties = [record["chosen"]["l2"] for record in in_order if "l2" in record["chosen"]]
     return text | ({"l2": ", ".join(f"{each:g}" for each in penalties)} if penalties else {})
@@ -266,7 +268,8 @@ def _by_method(
     made = []
     for method, row in _compared(rows, REFERENCES).items():
         figures, text = dict(row.figures), _text_of(groups[method])
-        text |= {f"published_{key}": each for key, each in published.get(method, {}).items()}
+        theirs = published.get(method, published.get(method.removesuffix(AS_PUBLISHED), {}))
+        text |= {f"published_{key}": each for key, each in theirs.items()}
         for column in columns:
             kind, _, key = column.key.partition("_")
             if kind == "change" and PLAIN in rows:
@@ -466,7 +469,7 @@ def _note(references: Sequence[str]) -> str:
     """Say what the marks of a table mean."""
     note = "Mean ± std over seeds"
     if references:
-        note += "; bold is the best mean; " + " and ".join(
+        note += f"; {BEST}; " + " and ".join(
             f"{mark} differs from {name}" for mark, name in zip(MARKS, references, strict=True)
         )
         note += f" in a paired t-test, p < {SIGNIFICANCE}, not corrected for the number of tests"

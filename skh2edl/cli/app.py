@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from .. import __version__
 from .benchmark import benchmark
@@ -22,7 +23,43 @@ from .taxonomy import commands as taxonomy
 
 __all__ = ["app", "plain_errors"]
 
+
+class PlainGroup(TyperGroup):
+    """Commands whose refusals repeat the value that was given."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            errors: list[Any] = getattr(error.__cause__, "errors", list)()
+            if errors:
+                error.message = _refusal(errors[0])
+            raise
+
+
+def _refusal(error: dict[str, Any]) -> str:
+    """Return what is wrong with the value of a flag.
+
+    Examples
+    --------
+    >>> message = "Input should be less than or equal to 0.999"
+    >>> _refusal({"msg": message, "input": "95", "ctx": {"le": 0.999}})
+    "it should be less than or equal to 0.999, got '95'. For 95 % write 0.95."
+    """
+    said = error["msg"].removeprefix("Input should be").removeprefix("Value should be").strip()
+    message = f"it should be {said}, got {error['input']!r}."
+    try:
+        value = float(error["input"])
+    except (TypeError, ValueError):
+        return message
+    if error.get("ctx", {}).get("le", 2) < 1 < value < 100:
+        message += f" For {value:g} % write {value / 100:g}."
+    return message
+
+
 app = typer.Typer(
+    cls=PlainGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

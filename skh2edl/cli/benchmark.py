@@ -212,7 +212,10 @@ def _show_plan(experiments: list[Any], records: Path, n_jobs: int) -> None:
         f"in {records}; {len(pending)} to run."
     )
     if seconds is None:
-        typer.echo("How long that takes is estimated as soon as one of them has a record.")
+        typer.echo(
+            "How long that takes is estimated as soon as one of them has a record: run one first, "
+            "with --table main --methods flat-ce --seeds 0."
+        )
     elif pending:
         minutes = seconds / max(1, n_jobs) / 60
         time = f"{minutes:.1f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"

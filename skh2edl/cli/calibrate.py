@@ -218,7 +218,7 @@ def rescale(
     from ..estimators.cross_fitting import calibrate_together
     from ..heads.base import EvidentialHead
     from ..metrics import level_ece
-    from ..report.wording import level_words
+    from ..report.questions import level_name
 
     def error() -> float:
         found, positions = held_out_predictions(folds, features)
@@ -227,7 +227,7 @@ def rescale(
             return level_ece(data.labels[positions], found.proba, found.taxonomy, "leaf")
 
     before, tree = error(), folds[0].model.taxonomy_
-    at = f" at the level “{level_words(tree, tree.n_levels)}”"
+    at = f" at {level_name(tree.level_names[-1] if tree.level_names else 'leaf')}"
     is_evidential = isinstance(folds[0].model.network_.head, EvidentialHead)
     if is_evidential and keep_evidence:
         said = f"ECE {before:.3f}{at}, evidence as trained"
@@ -393,7 +393,8 @@ def say_hedge(remarks: Console, card: ModelCard) -> None:
     remarks.print(f"Hedge, set on {size}; its guarantee is {guarantee}{why}.")
     thresholds = {target: threshold_for(card.needed, target) for target in TARGETS}
     notes = {target: card.notes.get(f"hedge at {target:.0%}", "") for target in TARGETS}
-    remarks.print(hedge_table(thresholds, notes))
+    if n / (n + 1) >= min(TARGETS):
+        remarks.print(hedge_table(thresholds, notes))
     if n / (n + 1) < max(TARGETS):
         remarks.print(
             f"{size} are too few to guarantee more than {n / (n + 1):.1%}: skh2edl calibrate "

@@ -286,7 +286,10 @@ def _report(model: Any, test: LabelledImages, needed: npt.NDArray[np.float64], f
         calibration=needed,
         calibration_note=f"{needed.size:,} pictures kept aside",
         title="Demo: insects",
-        facts={"note": "the training options were picked while looking at these pictures"},
+        facts={
+            "note": "the insects are invented, and their orders are shapes of a body; the training "
+            "options were picked while looking at these pictures"
+        },
     )
 
 

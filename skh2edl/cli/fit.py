@@ -32,6 +32,8 @@ from .taxonomy import read_tree
 _HELD_OUT = 0.1
 # Below this the accuracy of a class is uncertain by more than 30 points.
 _FEW_IMAGES = 10
+# Images up to which all pairs are compared: half a minute.
+_MAX_COMPARED = 20_000
 
 DataArgument = Annotated[
     Path | None, Argument(help="A folder with a folder for each class, or a .csv table.")
@@ -377,12 +379,16 @@ def _warn(parts: Parts, hashes: Any) -> None:
     counts = np.bincount(tree.resolve(train.labels), minlength=tree.n_nodes)
     below = tree.sum_below(counts)[tree.leaf_nodes]
     for few, what in (
-        (below == 0, "no training image and will not be predicted well"),
+        (below == 0, "no training image, so the model can only guess there"),
         ((below > 0) & (below < _FEW_IMAGES), f"fewer than {_FEW_IMAGES} training images"),
     ):
         if few.any():
             first = ", ".join(map(str, tree.labels(tree.leaf_nodes[few][:5])))
-            common.show_warning(f"{few.sum()} of {tree.n_leaves} classes have {what}: {first}.")
+            more = f" and {few.sum() - 5} more" if few.sum() > 5 else ""
+            have = "has" if few.sum() == 1 else "have"
+            common.show_warning(
+                f"{few.sum()} of {tree.n_leaves} classes {have} {what}: {first}{more}."
+            )
     for part, name in ((parts.held, "val"), (parts.test, "test")):
         if len(part) and hashes.size:
             again = np.isin(content_hashes_of(part), hashes)
@@ -396,6 +402,40 @@ def _warn(parts: Parts, hashes: Any) -> None:
         common.show_warning(
             f"{hashes.size - np.unique(hashes).size} of {len(train)} training samples repeat "
             "another one: what is measured on held-out samples is too good. Remove the repeats."
+        )
+    if 0 < hashes.size <= _MAX_COMPARED and not hasattr(parts.train.X, "to_numpy"):
+        _warn_of_near_duplicates(parts, hashes)
+
+
+def _warn_of_near_duplicates(parts: Parts, hashes: Any) -> None:
+    """Warn of images that look like a training image of another file, subject and part."""
+    import numpy as np
+
+    from ..images import image_source
+    from ..images.near_duplicates import MOST_BITS, look_hashes, nearest_look
+
+    train = parts.train
+    known = look_hashes(image_source(train.X))
+    for part, name in ((parts.held, "val"), (parts.test, "test"), (train, "")):
+        looks = known if part is train else look_hashes(image_source(part.X))
+        nearest, n_bits = nearest_look(looks, None if part is train else known)
+        own = hashes if part is train else content_hashes_of(part)
+        # Equal files have a warning of their own; images without contrast look like nothing.
+        again = (n_bits <= MOST_BITS) & (own != hashes[nearest]) & looks.any(axis=1)
+        if part is train and train.groups is not None:
+            groups = np.asarray(train.groups)
+            again &= groups != groups[nearest]
+        if not again.any():
+            continue
+        first = np.flatnonzero(again)[0]
+        pair = f"such as {part.ids[first]} and {train.ids[nearest[first]]}"
+        what = "training images look the same as another one"
+        if part is not train:
+            what = f"images of the {name} part look the same as one that is trained on"
+        common.show_warning(
+            f"{again.sum()} of {len(part)} {what}, {pair}. What is measured on such pairs is too "
+            "good: take one away, or name the column of subjects with --group-column, which keeps "
+            "them together."
         )
 
 

@@ -222,7 +222,39 @@ def _as_flag(message: str, values: dict[str, Any]) -> str:
     if found is None:
         return message
     name = f"prior_{found[1]}" if found[2] == "Prior" else found[1]
-    return f"{_flag(name)} {found[3]}" if name in values else message
+    return f"{_flag(name)} {_plain(found[3])}" if name in values else message
+
+
+def _plain(rule: str) -> str:
+    """Return scikit-learn's rule for a value in words that need no Python.
+
+    Examples
+    --------
+    >>> _plain("must be a float in the range (0.0, 1.0]. Got -1.0 instead.")
+    'must be a number above 0 and at most 1. Got -1.0 instead.'
+    >>> _plain("must be a str among {'full', 'head'}. Got 'heads' instead.")
+    "must be one of full, head. Got 'heads' instead."
+    """
+
+    def interval(match: re.Match[str]) -> str:
+        kind, closed, low, high, end = match.groups()
+        low = (
+            "" if low == "-inf" else f"{'of at least' if closed == '[' else 'above'} {float(low):g}"
+        )
+        high = "" if high == "inf" else f"{'at most' if end == ']' else 'below'} {float(high):g}"
+        noun = "whole number" if kind == "an int" else "number"
+        return f"a {noun} {' and '.join(filter(None, [low, high]))}".rstrip()
+
+    number = r"([-\w.]+)"
+    rule = re.sub(
+        rf"(an int|a float) in the range ([\[(]){number}, {number}([\])])", interval, rule
+    )
+    # A set has no order that lasts.
+    return re.sub(
+        r"a str among \{([^}]*)\}",
+        lambda found: "one of " + ", ".join(sorted(re.findall("'([^']*)'", found[1]))),
+        rule,
+    )
 
 
 def _flag(name: str) -> str:
@@ -242,6 +274,7 @@ def in_flags(message: str) -> str:
     >>> in_flags("backbone='resnet51' is unknown. Pass weights=None, or another image_size.")
     '--backbone resnet51 is unknown. Pass --weights none, or another --image-size.'
     """
+    message = re.sub(r"\blevel_names\b", "--levels", message)
     known = {"weights", "backbone", "finetune", *_names()}
 
     def value(match: re.Match[str]) -> str:

@@ -161,7 +161,7 @@ def check_images(paths: Sequence[str | Path], how: str, name: str) -> NDArray[np
     if bad:
         raise FileNotFoundError(
             f"{name}: {len(bad)} of {len(paths)} images cannot be read; the first was "
-            f"expected at {bad[0][0]} and {bad[0][1]}. Unpack or fetch the dataset again."
+            f"expected at {bad[0][0]} and {bad[0][1]}. Correct the path, or fetch the data again."
         )
     return np.array([str(path) for path in paths], dtype=str)
 

@@ -24,7 +24,8 @@ def load_cub(
 
     The official files name the species alone; order and family come from a table of this package.
     A folder with an ``index.csv`` (columns path, split, order, family, species), as small copies
-    have it, is read from that table. Ids, labels and split are the same in both.
+    have it, is read from that table. Ids, labels and split are the same in both. The tree is that
+    of the table: the package has Baird's sparrow among the New World sparrows (Passerellidae).
 
     Parameters
     ----------

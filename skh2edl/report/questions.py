@@ -130,11 +130,12 @@ def which_level(report: EvaluationReport) -> Question:
     if not measured:
         answer = "Not measured"
     elif not trusted:
-        answer = "None without a second look"
+        answer = "None, if it must name every image"
     elif len(trusted) == len(measured):
         answer = f"All levels, down to {level_name(trusted[-1].name)}"
     else:
-        answer = f"Only {listed([level_name(level.name) for level in trusted])}"
+        only = listed([level_name(level.name) for level in trusted])
+        answer = f"Only {only}, if it must name every image"
     sentences = [verdict(report)]
     if report.hedges[0].n_samples:
         sentences.append(hedge_sentence(report))
@@ -173,12 +174,26 @@ def hedge_sentence(report: EvaluationReport) -> str:
             f" When it predicts, {part_of(n_right, n_given)} are right; with “cannot tell” counted "
             f"as right, {percent(hedge.accuracy)} of {hedge.n_samples:,}."
         )
+    if surer := _surer(report, hedge):
+        it = "them" if len(surer) > 1 else "it"
+        said += f" Trust its {listed(surer)}: the hedge names {it} only where the model is sure."
     if hedge.is_missed:
         said += (
             f" That is less than the guaranteed {percent(hedge.target)}: the images that set it "
             "may be too few, or unlike these."
         )
     return said
+
+
+def _surer(report: EvaluationReport, hedge: HedgeFigures) -> list[str]:
+    """Return the levels that are to be trusted where the hedge stops, and not everywhere."""
+    return [
+        level_name(level.name)
+        for level, (n_given, n_right) in zip(report.levels, hedge.stops[1:], strict=True)
+        if n_given
+        and wilson_interval(n_right, n_given)[0] >= report.trust
+        and verdict_of(level, report.trust) != "trust"
+    ]
 
 
 def calibration_sentence(level: LevelFigures) -> str:

@@ -160,8 +160,8 @@ def check_level_names(level_names: Any, n_levels: int) -> tuple[str, ...] | None
         raise TypeError(f"level_names must be strings, got {shown(names)}.")
     if len(names) != n_levels or len(set(names)) != len(names):
         raise ValueError(
-            f"level_names must hold {n_levels} different names, one for each level below the "
-            f"root, got {len(names)}: {shown(names)}."
+            f"level_names must hold {n_levels} different names, one for each level of the tree, "
+            f"got {len(names)}: {shown(names)}."
         )
     return names
 

@@ -242,7 +242,7 @@ def _pretrained_config(name: str) -> dict[str, Any]:
         near = difflib.get_close_matches(str(name).split(".")[0], known, n=5, cutoff=0.5)
         hint = f"Near spellings: {', '.join(near)}." if near else ""
         raise ValueError(
-            f"backbone={name!r} is not a model of timm. {hint} timm.list_models() gives all names."
+            f"backbone={name!r} is not a model of timm. {hint} The documentation of timm lists all."
         )
     try:
         config = timm.get_pretrained_cfg(name)

@@ -45,9 +45,9 @@ def load_weights(model: nn.Module, path: str | os.PathLike) -> None:
 
     Examples
     --------
-    >>> load_weights(nn.Linear(2, 2), "missing.safetensors")
+    >>> load_weights(nn.Linear(2, 2), "lost.safetensors")
     Traceback (most recent call last):
-    FileNotFoundError: weights='missing.safetensors' is neither "pretrained", None nor a file.
+    FileNotFoundError: weights='lost.safetensors' is no file. Give one, 'pretrained' or 'packaged'.
     """
     state = _read_state(Path(path))
     expected = model.state_dict()
@@ -212,7 +212,9 @@ def load_packaged(model: nn.Module) -> None:
 def _read_state(path: Path) -> dict[str, torch.Tensor]:
     shown = repr(os.fspath(path))
     if not path.is_file():
-        raise FileNotFoundError(f'weights={shown} is neither "pretrained", None nor a file.')
+        raise FileNotFoundError(
+            f"weights={shown} is no file. Give one, 'pretrained' or 'packaged'."
+        )
     if path.suffix in SAFE_SUFFIXES:
         from safetensors import SafetensorError
         from safetensors.torch import load_file

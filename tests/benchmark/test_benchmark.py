@@ -15,13 +15,14 @@ from joblib.externals.loky import get_reusable_executor
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss
 
-from skh2edl import Taxonomy
+from skh2edl import ReEDLClassifier, Taxonomy
 from skh2edl.benchmark import (
     Experiment,
     ExperimentError,
     finetuned_protocol,
     frozen_features_of,
     frozen_protocol,
+    make_tables,
     read_records,
     remaining,
     run_experiments,
@@ -117,6 +118,17 @@ def test_a_protocol_gives_every_method_the_same_grid_and_images(runs):
 # What a record holds --------------------------------------------------------------------------
 
 
+def test_re_edl_as_published_has_plain_softplus_a_prior_of_0_8_and_no_kl():
+    (run,) = finetuned_protocol(
+        "zoo", "test_resnet", seeds=[0], methods=["Re-EDL"], tables=["constants"], epochs=3
+    )[1:]
+    assert run.method == "Re-EDL, as published"
+    clf = ReEDLClassifier(**dict(run.parameters))
+    assert (clf.evidence, clf.evidence_scale, clf.leaf_prior, clf.kl_weight) == (
+        "softplus", 1.0, 0.8, 0.0,
+    )  # fmt: skip
+
+
 def test_a_record_scores_what_scikit_learn_fits_on_the_same_samples(data, features, tmp_path):
     # Our objective is sum loss + l2 d / 2 |w|²; scikit-learn's is sum loss + 1 / (2 C) |w|².
     l2 = 0.01
@@ -152,6 +164,20 @@ def test_a_record_holds_settings_scores_timings_and_versions(data, features, tmp
     assert sum(record["doubt"]["depth_profile"]) == pytest.approx(
         record["doubt"]["nonspecificity"], abs=1e-6
     )
+
+
+def test_a_method_without_vacuity_states_the_variance_of_its_probabilities(
+    data, features, tmp_path
+):
+    run([experiment("DAEDL", "DAEDLClassifier")], data, features, tmp_path)
+    (record,) = read_records(tmp_path)
+    # Variances of probabilities that sum to 1 add up to less than 1 - Σ p² < 1.
+    assert 0 < record["doubt"]["variance"] < 1
+    assert 0 <= record["doubt"]["variance_error_auroc"] <= 1
+    (main,) = (table for name, table in make_tables([record]).items() if name.endswith("main"))
+    (row,) = main.rows
+    assert row.text["uncertain"] == "✓"
+    assert row.text["over_the_tree"] == ""
 
 
 def test_the_penalty_is_chosen_on_validation_and_not_on_test_images(data, features, tmp_path):

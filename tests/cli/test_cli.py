@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from cli_cases import invoke
 from typer.testing import CliRunner
 
 import skh2edl
@@ -181,3 +182,19 @@ def test_a_real_interruption_ends_the_real_command_with_130():
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors == "Interrupted.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("predict", "a", "b", "--target-accuracy", "95"), "got '95'. For 95 % write 0.95."),
+        (("serve", "a", "--port", "99999"), "less than or equal to 65535, got '99999'."),
+        (("fit", "a", "--max-epochs", "ten"), "a valid integer, unable to parse"),
+    ],
+)
+def test_a_refused_value_is_repeated_with_a_way_out(arguments, said):
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    message = " ".join(result.stderr.split())
+    assert "Invalid value for '--" in message
+    assert said in message

@@ -13,8 +13,10 @@ import yaml
 
 import skh2edl
 from skh2edl import H2EDLClassifier
+from skh2edl.cli.fit import _FEW_IMAGES
 from skh2edl.estimators.h2edl import VARIANTS
 from skh2edl.heads.base import LARGE_TREE
+from skh2edl.report.questions import USUAL_TARGET
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -121,7 +123,14 @@ def test_uncertainty_rises_with_blur_occlusion_and_noise_as_the_readme_says():
         assert float(row[7]) > steps[0]
 
 
+def test_the_numbers_of_the_readme_for_people_are_those_of_the_commands():
+    said = " ".join(README.split())
+    assert f"Have at least {_FEW_IMAGES} photographs of each class" in said
+    assert f"that are to be right for {USUAL_TARGET:.0%}".replace("%", " %") in said
+
+
 def test_the_readme_is_short():
+    assert len(README.split()) <= 1600
     assert len(README.splitlines()) <= 150
 
 
@@ -169,6 +178,18 @@ def test_no_other_page_repeats_a_constant(name):
 
 def test_the_page_on_the_method_fits_in_an_hour():
     assert len(page("method").splitlines()) <= 150
+
+
+def test_equations_of_several_lines_are_aligned_and_keep_no_mark_of_latex():
+    pytest.importorskip("sphinx_gallery")
+    to_mathml = runpy.run_path(str(DOCS / "conf.py"))["to_mathml"]
+    blocks = re.findall(r"^\$\$\n(.*?)^\$\$", page("method"), flags=re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 3
+    for block in blocks:
+        written = to_mathml(block, True)
+        assert written.count("<mtr>") == block.count(r"\\") + 1
+        assert "<mi>&</mi>" not in written
+        assert r"\\" not in written
 
 
 @pytest.mark.parametrize("name", ["method", "how_to"])

@@ -203,8 +203,7 @@ def test_nothing_is_wider_than_the_screen_and_the_page_is_short(show, width):
     root = "return document.documentElement"
     driver = show(width)
     assert driver.execute_script(f"{root}.scrollWidth") <= width
-    if width == 1280:
-        assert driver.execute_script(f"{root}.scrollHeight") <= 4000
+    assert driver.execute_script(f"{root}.scrollHeight") <= 4000
     driver.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
     assert driver.execute_script(f"{root}.scrollWidth") <= width
 
@@ -217,6 +216,25 @@ def test_the_contents_stay_in_sight(show):
     assert driver.execute_script(top.format("querySelector('nav')")) == pytest.approx(0, abs=1)
     # The heading is not hidden behind them.
     assert 20 < driver.execute_script(top.format("getElementById('h-mistakes')")) < 120
+
+
+@in_browser
+def test_on_a_phone_the_long_sections_open_by_their_heading_and_from_the_contents(show):
+    shown = "return document.querySelector('{} .part > div').checkVisibility()"
+    driver = show(1280)
+    assert driver.execute_script(shown.format("#tree"))
+    driver = show(390)
+    assert not driver.execute_script(shown.format("#tree"))
+    driver.find_element(By.ID, "h-tree").click()
+    assert driver.execute_script(shown.format("#tree"))
+    assert not driver.execute_script(shown.format("#mistakes"))
+    driver.find_element(By.LINK_TEXT, "Mistakes").click()
+    assert driver.execute_script(shown.format("#mistakes"))
+    # A word of a table leads to its explanation, which two folds hide.
+    word = "return document.getElementById('word-vacuity').checkVisibility()"
+    assert not driver.execute_script(word)
+    driver.execute_script("document.querySelector('a[href=\"#word-vacuity\"]').click()")
+    assert driver.execute_script(word)
 
 
 def wall(driver, what):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from report_cases import TREE, report_of, words
+from report_cases import TREE, proba_of, report_of, words
 
 from skh2edl import HyperOpinion, Taxonomy
 from skh2edl.report import EvaluationReport
@@ -18,7 +18,7 @@ def test_the_verdict_says_what_to_trust_how_often_it_is_right_and_what_not():
         "If it must name every image: trust “kind” (100 % right, 160 of 160); use with care "
         "“species” (75 % right, 120 of 160)."
     )
-    assert report.questions[0].answer == "Only “kind”"
+    assert report.questions[0].answer == "Only “kind”, if it must name every image"
     assert report.questions[0].sentences[0] == report.verdict
     worse = report_of(COUNTS | {("puma", "lynx"): 40})
     assert "; do not rely on “species” (60 % right, 120 of 200)." in worse.verdict
@@ -27,14 +27,17 @@ def test_the_verdict_says_what_to_trust_how_often_it_is_right_and_what_not():
 def test_a_level_is_trusted_by_the_lower_end_of_its_interval():
     # 198 of 200: the lower end is 96.4 % (R: binom.confint, wilson).
     counts = {("lynx", "lynx"): 99, ("puma", "puma"): 99, ("fox", "wolf"): 1, ("wolf", "fox"): 1}
-    for trust, answer in [(0.96, "All levels, down to “species”"), (0.965, "Only “kind”")]:
+    for trust, answer in [
+        (0.96, "All levels, down to “species”"),
+        (0.965, "Only “kind”, if it must name every image"),
+    ]:
         assert report_of(counts, trust=trust).questions[0].answer == answer
-    assert report_of(counts, trust=0.99).questions[0].answer == "None without a second look"
+    assert report_of(counts, trust=0.99).questions[0].answer == "None, if it must name every image"
 
 
 def test_few_images_are_not_called_trustworthy():
     report = report_of({("lynx", "lynx"): 5})
-    assert report.questions[0].answer == "None without a second look"
+    assert report.questions[0].answer == "None, if it must name every image"
     assert "(100 % right, 5 of 5; of all such images it may be less than 90 %)" in report.verdict
     assert report.questions[1].answer == "None"
 
@@ -56,6 +59,24 @@ def test_the_hedge_says_how_often_it_predicts_and_is_right_at_each_level():
     assert said.split("as right, ")[1].startswith("90 % of 100.")
     fine = report_of(counts, calibration=np.full(200, 0.5)).questions[0].sentences[1]
     assert "it says “species” for 100 (70 % right) and “cannot tell” for 0" in fine
+
+
+def test_a_level_to_be_trusted_only_where_the_hedge_names_it_is_said():
+    # The species of 150 of 200 images is right. The hedge names 100, all right: the lower end of
+    # the interval is 96.3 % (R: binom.confint, wilson).
+    sure, unsure = proba_of(["lynx"] * 100, sure=0.9), proba_of(["wolf"] * 100, sure=0.5)
+    truth = ["lynx"] * 100 + ["wolf"] * 50 + ["fox"] * 50
+
+    def sentence(trust):
+        report = EvaluationReport.from_predictions(
+            truth, np.vstack([sure, unsure]), TREE, calibration=np.full(200, 0.75), trust=trust
+        )
+        assert "(75 % right, 150 of 200)" in report.verdict
+        return report.questions[0].sentences[1]
+
+    said = "Trust its “species”: the hedge names it only where the model is sure."
+    assert said in sentence(0.96)
+    assert said not in sentence(0.97)
 
 
 def test_a_guarantee_that_is_not_kept_is_said():

@@ -3,6 +3,28 @@
   const get = (id) => document.getElementById(id);
   document.querySelectorAll(".tools, [data-node]").forEach((each) => { each.hidden = false; });
 
+  // On a phone the long sections wait to be opened, by their heading or from the contents.
+  if (matchMedia("(max-width: 48rem)").matches) {
+    ["tree", "mistakes", "probabilities", "depth", "words"].forEach((id) => {
+      const part = get(id)?.querySelector(".part");
+      if (part) part.open = false;
+    });
+  }
+  const unfold = (element) => {
+    for (let each = element; each; each = each.parentElement) if (each.tagName === "DETAILS") each.open = true;
+  };
+  const reach = (hash) => {
+    const target = get(decodeURIComponent(hash.slice(1)));
+    unfold(target?.matches("section") ? target.querySelector(".part") : target);
+    return target;
+  };
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[href^='#']");
+    if (link) reach(link.hash);
+  });
+  reach(location.hash)?.scrollIntoView();
+  addEventListener("beforeprint", () => document.querySelectorAll(".part").forEach((each) => { each.open = true; }));
+
   document.querySelectorAll("[data-fold]").forEach((button) => {
     button.onclick = () => document.querySelectorAll(".tree details").forEach((each, place) => {
       each.open = place === 0 || Boolean(button.dataset.fold);
@@ -49,7 +71,7 @@
       get("under").textContent = `labelled ${button.dataset.name} ✕`;
       get("under").hidden = false;
       draw();
-      get("mistakes").scrollIntoView();
+      reach("#mistakes").scrollIntoView();
     };
   });
   get("under").onclick = () => { under = ""; get("under").hidden = true; draw(); };

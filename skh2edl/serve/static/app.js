@@ -87,7 +87,7 @@ function sayRecord() {
   const parts = [];
   for (let depth = all.length - 1; depth > 0; depth -= 1) {
     const [stopped, right] = all[depth];
-    if (stopped) parts.push(`the ${levelName(depth)} for ${fraction(stopped, n)} (${fraction(right, stopped)} of them right)`);
+    if (stopped) parts.push(`${theLevel(depth)} for ${fraction(stopped, n)} (${fraction(right, stopped)} of them right)`);
   }
   if (all[0][0] === n) return `At this setting the model cannot tell for any of ${count(n, "held-out photograph", "held-out photographs")}.`;
   const silent = all[0][0] ? `, and cannot tell for ${fraction(all[0][0], n)}` : "";
@@ -97,6 +97,11 @@ function sayRecord() {
 function levelName(depth) {
   const level = model.tree.levels[depth - 1];
   return level === "leaf" ? "finest class" : level.replaceAll("_", " ");
+}
+
+function theLevel(depth) {
+  const name = levelName(depth);
+  return name.startsWith("level ") ? name : `the ${name}`;
 }
 
 // How often the model is right at the level of a node, beside what it says of one photograph.
