@@ -68,7 +68,7 @@ def auroc(known, novel):
 
 def features_of(clf, X):
     """Return what the head of a fitted classifier reads."""
-    return clf._read(X, lambda head, features: features)[0]
+    return clf._head_output(X, lambda head, features: features)[0]
 
 
 def scores_of_others(flat, daedl, train, y, features):
@@ -96,7 +96,7 @@ def scores_of_others(flat, daedl, train, y, features):
     neighbours = NearestNeighbors(n_neighbors=10).fit(unit(train))
     return {
         "max-probability": lambda X: -flat.predict_proba(X).max(axis=1),
-        "energy": lambda X: -logsumexp(flat._read(X, "logits")[0], axis=1),
+        "energy": lambda X: -logsumexp(flat._head_output(X, "logits")[0], axis=1),
         "Mahalanobis": lambda X: mahalanobis(features(X)),
         "kNN": lambda X: neighbours.kneighbors(unit(features(X)))[0][:, -1],
         "DAEDL": lambda X: -daedl.predict_proba(X).max(axis=1),

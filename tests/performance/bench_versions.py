@@ -88,15 +88,16 @@ def large_step(n_leaves, n_features):
     from turns import balanced_tree
 
     try:
-        from skh2edl.training.sparse_adamw import RowOptimizer
+        from skh2edl.training import sparse_adamw as module
     except ImportError:
-        from skh2edl.row_optimizer import RowOptimizer
+        from skh2edl import row_optimizer as module
+    make = getattr(module, "SparseAdamW", None) or module.RowOptimizer  # as in other versions
     tree = balanced_tree(n_leaves, 12)
     features = torch.randn(64, n_features, generator=torch.Generator().manual_seed(0))
     leaves = np.random.default_rng(0).integers(0, n_leaves, 64)
     head = opinion_head(tree, n_features)
     head.sparse_gradient = True
-    optimizer = RowOptimizer(
+    optimizer = make(
         torch.optim.AdamW([head.linear.bias]), head.linear.weight, lr=1e-3, weight_decay=0.05
     )
     step = make_step(head, features, tree.leaf_nodes[leaves], [optimizer])
