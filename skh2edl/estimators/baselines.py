@@ -18,6 +18,7 @@ from .base import TreeClassifier
 PARTIAL_LABELS = {
     "partial_labels": [StrOptions({"marginal", "soft", "drop"})],
 }
+_LABEL_SMOOTHING = {"label_smoothing": [Interval(Real, 0, 1, closed="left")]}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -31,6 +32,8 @@ class FlatCEClassifier(TreeClassifier):
     partial_labels : {"marginal", "soft", "drop"}, default="marginal"
         What an ancestor label teaches: the sum of its leaves' probabilities, a uniform target
         over its leaves, or nothing.
+    label_smoothing : float, default=0.0
+        Weight of a uniform target over the leaves, beside the label.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
 
@@ -44,16 +47,23 @@ class FlatCEClassifier(TreeClassifier):
     """
 
     partial_labels: str = "marginal"
+    label_smoothing: float = 0.0
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TreeClassifier._parameter_constraints,
         **PARTIAL_LABELS,
+        **_LABEL_SMOOTHING,
     }
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
     ) -> TreeHead:
-        return SoftmaxHead(taxonomy, n_features, partial_labels=self.partial_labels)
+        return SoftmaxHead(
+            taxonomy,
+            n_features,
+            partial_labels=self.partial_labels,
+            label_smoothing=self.label_smoothing,
+        )
 
 
 class HierCEClassifier(TreeClassifier):
@@ -63,6 +73,8 @@ class HierCEClassifier(TreeClassifier):
     ----------
     taxonomy : Taxonomy, default=None
         The tree; None makes a flat one of the labels.
+    label_smoothing : float, default=0.0
+        Weight of a uniform target over the children of each node on the path, beside the label.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
 
@@ -75,10 +87,17 @@ class HierCEClassifier(TreeClassifier):
     True
     """
 
+    label_smoothing: float = 0.0
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **TreeClassifier._parameter_constraints,
+        **_LABEL_SMOOTHING,
+    }
+
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
     ) -> TreeHead:
-        return SoftmaxTreeHead(taxonomy, n_features)
+        return SoftmaxTreeHead(taxonomy, n_features, label_smoothing=self.label_smoothing)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
