@@ -6,7 +6,7 @@ from skh2edl.heads.base import EvidentialHead, FlatTargets
 from skh2edl.heads.daedl import DAEDLHead
 from skh2edl.heads.evidential import FlatEDLHead, HENNHead, IEDLHead, REDLHead, group_nodes_at
 from skh2edl.heads.h2edl import H2EDLHead
-from skh2edl.heads.softmax import HXEHead, SoftLabelHead
+from skh2edl.heads.softmax import HXEHead, SoftLabelHead, SoftmaxHead, SoftmaxTreeHead
 
 EVIDENTIAL = {
     "evidence": "softplus",
@@ -29,6 +29,8 @@ OWN = {
     FlatEDLHead: {"risk": "squared", "leaf_weight": 0.0},
     IEDLHead: {"fisher_weight": None},
     REDLHead: {"relaxation": 1.0, "leaf_prior": 0.1},
+    SoftmaxHead: {"label_smoothing": 0.0},
+    SoftmaxTreeHead: {"label_smoothing": 0.0},
     HXEHead: {"depth_decay": 0.1},
     SoftLabelHead: {"sharpness": 10.0},
     DAEDLHead: {"kl_weight": 0.05, "shrinkage": 0.1},

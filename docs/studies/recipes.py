@@ -50,6 +50,7 @@ CANDIDATES = {
         "recipe__warmup_epochs": 2.0,
     },
     "AdamW, EMA": {"recipe__backbone_lr_scale": 1.0, "recipe__ema_decay": 0.995},
+    "AdamW, label smoothing": {"recipe__backbone_lr_scale": 1.0, "label_smoothing": 0.1},
     "SGD 0.03": {
         "learning_rate": 0.03,
         "recipe__optimizer": "sgd",

@@ -20,6 +20,7 @@ __all__ = ["FlatCEClassifier", "HXEClassifier", "HierCEClassifier", "SoftLabelCl
 PARTIAL_LABELS = {
     "partial_labels": [StrOptions({"marginal", "soft", "drop"})],
 }
+_LABEL_SMOOTHING = {"label_smoothing": [Interval(Real, 0, 1, closed="left")]}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -33,6 +34,8 @@ class FlatCEClassifier(TreeClassifier):
     partial_labels : {"marginal", "soft", "drop"}, default="marginal"
         How an ancestor label is used: the sum of its leaves' probabilities, a uniform target over
         its leaves, or not at all.
+    label_smoothing : float, default=0.0
+        Weight of a uniform target over the leaves, beside the label.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
 
@@ -46,16 +49,23 @@ class FlatCEClassifier(TreeClassifier):
     """
 
     partial_labels: str = "marginal"
+    label_smoothing: float = 0.0
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TreeClassifier._parameter_constraints,
         **PARTIAL_LABELS,
+        **_LABEL_SMOOTHING,
     }
 
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
     ) -> TreeHead:
-        return SoftmaxHead(taxonomy, n_features, partial_labels=self.partial_labels)
+        return SoftmaxHead(
+            taxonomy,
+            n_features,
+            partial_labels=self.partial_labels,
+            label_smoothing=self.label_smoothing,
+        )
 
 
 class HierCEClassifier(TreeClassifier):
@@ -65,6 +75,8 @@ class HierCEClassifier(TreeClassifier):
     ----------
     taxonomy : Taxonomy, default=None
         The tree; None makes a flat one of the labels.
+    label_smoothing : float, default=0.0
+        Weight of a uniform target over the children of each node on the path, beside the label.
     backbone, ... : shared parameters
         As in :class:`H2EDLClassifier`.
 
@@ -77,10 +89,17 @@ class HierCEClassifier(TreeClassifier):
     True
     """
 
+    label_smoothing: float = 0.0
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **TreeClassifier._parameter_constraints,
+        **_LABEL_SMOOTHING,
+    }
+
     def _make_head(
         self, taxonomy: Taxonomy, n_features: int, label_weight: npt.NDArray[np.float64]
     ) -> TreeHead:
-        return SoftmaxTreeHead(taxonomy, n_features)
+        return SoftmaxTreeHead(taxonomy, n_features, label_smoothing=self.label_smoothing)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

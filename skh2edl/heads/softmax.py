@@ -29,11 +29,23 @@ class SoftmaxHead(FlatTargets, TreeHead):
     partial_labels : {"marginal", "soft", "drop"}
         How an ancestor label is used: the sum of its leaves' probabilities, a uniform target over
         its leaves, or not at all.
+    label_smoothing : float
+        Weight of a uniform target over the leaves, beside the label.
     """
 
-    def __init__(self, taxonomy: Taxonomy, n_features: int, *, partial_labels: str) -> None:
+    label_smoothing = 0.0  # of a pickle of a release without it
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy,
+        n_features: int,
+        *,
+        partial_labels: str,
+        label_smoothing: float,
+    ) -> None:
         super().__init__(taxonomy, n_features, taxonomy.n_leaves)
         self.partial_labels = partial_labels
+        self.label_smoothing = label_smoothing
 
     def leaf_log_probability(self, features: Tensor) -> Tensor:
         """Return log P of each leaf in tree order: (n, n_leaves)."""
@@ -42,11 +54,15 @@ class SoftmaxHead(FlatTargets, TreeHead):
     def loss(self, features: Tensor, targets: LeafRanges, progress: float) -> Tensor:
         """Return the loss of each sample."""
         log_leaves = self.leaf_log_probability(features)
+        scores, uniform = log_leaves, log_leaves.mean(1, keepdim=True)
+        if self.label_smoothing:
+            scores = log_leaves.lerp(uniform, self.label_smoothing)
 
-        def log_sum(inside: Tensor) -> Tensor:
-            return log_leaves[targets.partial].masked_fill(~inside, -torch.inf).logsumexp(1)
+        def score_as_one(inside: Tensor) -> Tensor:
+            of_label = log_leaves[targets.partial].masked_fill(~inside, -torch.inf)
+            return of_label.logsumexp(1).lerp(uniform[targets.partial, 0], self.label_smoothing)
 
-        return label_cost(log_leaves, targets, self.partial_labels, log_sum)
+        return label_cost(scores, targets, self.partial_labels, score_as_one)
 
 
 def label_cost(
@@ -91,12 +107,16 @@ class SoftmaxTreeHead(TreeHead):
         The tree.
     n_features : int
         Length of the feature.
+    label_smoothing : float
+        Weight of a uniform target over the children of each node on the path, beside the label.
     """
 
     is_separable = True
+    label_smoothing = 0.0  # of a pickle of a release without it
 
-    def __init__(self, taxonomy: Taxonomy, n_features: int) -> None:
+    def __init__(self, taxonomy: Taxonomy, n_features: int, *, label_smoothing: float) -> None:
         super().__init__(taxonomy, n_features, taxonomy.n_decisions)
+        self.label_smoothing = label_smoothing
 
     def leaf_log_probability(self, features: Tensor) -> Tensor:
         """Return log P of each leaf in tree order: (n, n_leaves)."""
@@ -115,7 +135,12 @@ class SoftmaxTreeHead(TreeHead):
     def loss(self, features: Tensor, paths: Paths, progress: float) -> Tensor:
         """Return the loss of each sample."""
         log_conditional = paths.log_softmax(self.path_logits(features, paths))
-        return -paths.sample_sum(log_conditional.index_select(0, paths.target))
+        on_path = log_conditional.index_select(0, paths.target)
+        if self.label_smoothing:
+            n_children = paths.segment_sum(torch.ones_like(log_conditional))
+            uniform = paths.segment_sum(log_conditional) / n_children
+            on_path = on_path.lerp(uniform, self.label_smoothing)
+        return -paths.sample_sum(on_path)
 
 
 class HXEHead(SoftmaxHead):
@@ -147,7 +172,7 @@ class HXEHead(SoftmaxHead):
         depth_decay: float,
         partial_labels: str,
     ) -> None:
-        super().__init__(taxonomy, n_features, partial_labels=partial_labels)
+        super().__init__(taxonomy, n_features, partial_labels=partial_labels, label_smoothing=0.0)
         depth = self.segments.node_depth[self.segments.node]
         weight = (-depth_decay * depth.double()).exp().float()
         self.register_buffer("decision_weight", weight, persistent=False)
@@ -215,7 +240,7 @@ class SoftLabelHead(SoftmaxHead):
         sharpness: float,
         partial_labels: str,
     ) -> None:
-        super().__init__(taxonomy, n_features, partial_labels=partial_labels)
+        super().__init__(taxonomy, n_features, partial_labels=partial_labels, label_smoothing=0.0)
         self.sharpness = sharpness
 
     def prepare(self, nodes: npt.ArrayLike) -> SoftTargets:  # type: ignore[override]

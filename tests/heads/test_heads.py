@@ -76,7 +76,7 @@ def heads_of_every_kind(tree=TREE, dtype=torch.float64, seed=0):
         )
         for partial_labels in ("marginal", "soft", "drop")
     ]
-    return [opinion, randomise(SoftmaxTreeHead(tree, N_FEATURES), rng, dtype), *flat]
+    return [opinion, randomise(make_head(SoftmaxTreeHead, tree, N_FEATURES), rng, dtype), *flat]
 
 
 @pytest.mark.parametrize("evidence", EVIDENCE_FUNCTIONS)
@@ -123,7 +123,7 @@ def test_the_objective_equals_the_loop_on_random_trees(tree, seed):
 
 
 def test_cross_entropy_along_the_path_equals_a_loop():
-    head = randomise(SoftmaxTreeHead(TREE, N_FEATURES), np.random.default_rng(0))
+    head = randomise(make_head(SoftmaxTreeHead, TREE, N_FEATURES), np.random.default_rng(0))
     features = make_features(TREE.n_nodes)
     expected = [
         reference.softmax_tree_loss(TREE, row, node)
@@ -156,6 +156,58 @@ def test_flat_cross_entropy_reads_an_ancestor_as_asked(partial_labels):
         else:
             expected = 0.0 if partial_labels == "drop" else -np.log(probability[inside]).mean()
         assert ours[node].item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def test_smoothed_labels_of_leaves_cost_what_torch_says():
+    options = {"label_smoothing": 0.3}
+    head = randomise(make_head(SoftmaxHead, TREE, N_FEATURES, **options), np.random.default_rng(0))
+    features = make_features(TREE.n_leaves)
+    logits = torch.from_numpy(logits_of(head, features))
+    expected = nn.functional.cross_entropy(
+        logits, torch.arange(TREE.n_leaves), reduction="none", **options
+    )
+    ours = head.loss(features, head.prepare(TREE.leaf_nodes), 0)
+    np.testing.assert_allclose(ours.detach(), expected, rtol=1e-9)
+
+
+def test_a_smoothed_ancestor_costs_its_own_part_and_the_uniform_one():
+    smoothing, node = 0.3, TREE.resolve(["cat"])
+    features = make_features(1)
+    costs = [
+        randomise(
+            make_head(SoftmaxHead, TREE, N_FEATURES, label_smoothing=value),
+            np.random.default_rng(0),
+        )
+        for value in (0.0, smoothing)
+    ]
+    plain, smoothed = (head.loss(features, head.prepare(node), 0).item() for head in costs)
+    uniform = -costs[0].leaf_log_probability(features).mean().item()
+    assert smoothed == pytest.approx((1 - smoothing) * plain + smoothing * uniform, rel=1e-9)
+    # The root is no label: it costs nothing, smoothed or not.
+    assert costs[1].loss(features, costs[1].prepare([0]), 0).item() == 0
+
+
+def test_smoothed_labels_along_the_path_cost_what_torch_says_of_each_node():
+    smoothing = 0.3
+    head = randomise(
+        make_head(SoftmaxTreeHead, TREE, N_FEATURES, label_smoothing=smoothing),
+        np.random.default_rng(0),
+    )
+    features = make_features(TREE.n_nodes)
+    ours = head.loss(features, head.prepare(every_node()), 0)
+    for node, row in enumerate(logits_of(head, features)):
+        expected = 0.0
+        decision = TREE.last_decision[node]
+        while decision >= 0:
+            parent = TREE.decision_nodes[decision]
+            first, stop = TREE.decision_offsets[parent : parent + 2]
+            expected += nn.functional.cross_entropy(
+                torch.from_numpy(row[first:stop]),
+                torch.tensor(decision - first),
+                label_smoothing=smoothing,
+            ).item()
+            decision = TREE.parent_decision[decision]
+        assert ours[node].item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 def test_all_gradients_are_right():
@@ -457,7 +509,9 @@ def test_a_graph_outlives_a_head_that_moves():
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("make", [opinion_head, lambda: (SoftmaxTreeHead(TREE, N_FEATURES),)])
+@pytest.mark.parametrize(
+    "make", [opinion_head, lambda: (make_head(SoftmaxTreeHead, TREE, N_FEATURES),)]
+)
 def test_a_large_tree_has_the_dense_loss_and_gradients(monkeypatch, make, sparse):
     head, features = make()[0], make_features(TREE.n_nodes)
     randomise(head, np.random.default_rng(3))

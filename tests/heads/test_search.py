@@ -39,7 +39,7 @@ def random_head(tree, seed, spread, evidence):
             evidence_scale=3,
         )
     else:
-        head = SoftmaxTreeHead(tree, N_FEATURES)
+        head = make_head(SoftmaxTreeHead, tree, N_FEATURES)
     with torch.no_grad():
         for parameter in head.linear.parameters():
             parameter.copy_(torch.from_numpy(rng.normal(0, spread, parameter.shape)))
@@ -47,6 +47,7 @@ def random_head(tree, seed, spread, evidence):
     return head.double().eval(), features
 
 
+CATS = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
 # Thresholds of the search that send small trees through each of its branches.
 BRANCHES = {
     "all at once": {},
@@ -99,7 +100,9 @@ def test_equally_probable_leaves_come_in_tree_order(k):
     tree = Taxonomy.from_nested(
         {f"{a}": {f"{a}{b}": [f"{a}{b}{c}" for c in range(3)] for b in range(3)} for a in range(3)}
     )
-    leaves, log_probability = search_leaves(SoftmaxTreeHead(tree, 1), torch.zeros(2, 1), k)
+    leaves, log_probability = search_leaves(
+        make_head(SoftmaxTreeHead, tree, 1), torch.zeros(2, 1), k
+    )
     np.testing.assert_array_equal(leaves, [range(k)] * 2)
     np.testing.assert_allclose(np.exp(log_probability), 1 / 27, rtol=1e-6)
 
@@ -107,7 +110,7 @@ def test_equally_probable_leaves_come_in_tree_order(k):
 def test_equal_leaves_of_several_depths_come_in_tree_order():
     # Leaves of 1/4 each: those right below "b" are met before the deeper ones below "a".
     tree = Taxonomy.from_nested({"a": {"only": ["a1", "a2"]}, "b": ["b1", "b2"]})
-    leaves, _ = search_leaves(SoftmaxTreeHead(tree, 1), torch.zeros(1, 1), 3)
+    leaves, _ = search_leaves(make_head(SoftmaxTreeHead, tree, 1), torch.zeros(1, 1), 3)
     assert [tree.leaves[leaf] for leaf in leaves[0]] == ["a1", "a2", "b1"]
 
 
@@ -162,13 +165,13 @@ def test_impossible_leaves_come_last_and_in_tree_order(k):
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_features_that_are_no_numbers_are_refused(wrong):
-    head = SoftmaxTreeHead(Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None}), 1)
+    head = make_head(SoftmaxTreeHead, CATS, 1)
     with pytest.raises(ValueError, match=r"must be finite, got NaN or infinity in 1 of 2 sample"):
         search_leaves(head, torch.tensor([[0.0], [wrong]]))
 
 
 def test_no_samples_have_no_leaves():
-    head = SoftmaxTreeHead(Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None}), 1)
+    head = make_head(SoftmaxTreeHead, CATS, 1)
     leaves, log_probability = search_leaves(head, torch.zeros(0, 1), 2)
     assert leaves.shape == log_probability.shape == (0, 2)
 
@@ -190,7 +193,7 @@ def decisions_read(monkeypatch):
 @torch.inference_mode()
 def test_a_sure_head_is_asked_for_the_nodes_on_the_path_alone(decisions_read):
     tree = Taxonomy.from_nested({f"{a}": [f"{a}{b}" for b in range(30)] for a in range(30)})
-    head = SoftmaxTreeHead(tree, N_FEATURES).eval()
+    head = make_head(SoftmaxTreeHead, tree, N_FEATURES).eval()
     head.linear.bias[tree.last_decision[tree.resolve(["7", "712"])]] = 10
     leaves, _ = search_leaves(head, torch.zeros(2, N_FEATURES))
     assert [tree.leaves[leaf] for leaf in leaves[:, 0]] == ["712", "712"]
@@ -210,7 +213,7 @@ def test_opening_the_best_nodes_first_changes_nothing(cost_of_a_pair, monkeypatc
         for d in range(2 + (a + c) % 3)
     ]
     tree = Taxonomy.from_paths(paths)
-    head = SoftmaxTreeHead(tree, N_FEATURES).eval()
+    head = make_head(SoftmaxTreeHead, tree, N_FEATURES).eval()
     torch.nn.init.normal_(head.linear.weight, generator=torch.Generator().manual_seed(0))
     features = torch.randn(7, N_FEATURES, generator=torch.Generator().manual_seed(1))
     # Both looks early, and the second wider than the first.
@@ -228,7 +231,7 @@ def test_opening_the_best_nodes_first_changes_nothing(cost_of_a_pair, monkeypatc
 def test_no_reading_is_larger_than_it_may_be(decisions_read, monkeypatch):
     tree = Taxonomy.from_nested({f"{a}": [f"{a}{b}" for b in range(9)] for a in range(9)})
     monkeypatch.setattr("skh2edl.heads.large.search._MAX_VALUES", 5 * 20)
-    search_leaves(SoftmaxTreeHead(tree, N_FEATURES), torch.zeros(5, N_FEATURES))
+    search_leaves(make_head(SoftmaxTreeHead, tree, N_FEATURES), torch.zeros(5, N_FEATURES))
     # Twenty decisions of five samples, and at most the rest of the node that reaches beyond them.
     assert sum(decisions_read) == 90
     assert max(decisions_read) == 27

@@ -87,7 +87,7 @@ def search_leaves(
     >>> from skh2edl import Taxonomy
     >>> from skh2edl.heads.softmax import SoftmaxTreeHead
     >>> tree = Taxonomy.from_nested({"cat": ["lynx", "puma"], "dog": None})
-    >>> leaves, _ = search_leaves(SoftmaxTreeHead(tree, 1), torch.zeros(1, 1))
+    >>> leaves, _ = search_leaves(SoftmaxTreeHead(tree, 1, label_smoothing=0.0), torch.zeros(1, 1))
     >>> tree.leaves[leaves[0, 0]]
     'dog'
     """
