@@ -147,7 +147,13 @@ def _read_folder(
 
     from ..datasets import load_image_folder
 
-    record = load_image_folder(path, level_names=level_names or None, check=check)
+    try:
+        record = load_image_folder(path, level_names=level_names or None, check=check)
+    except ValueError as error:
+        if taxonomy is None:
+            raise
+        # Mostly the folder of one class, given to a model of many.
+        raise ValueError(f"{error} Or give the folder that holds all of the tree.") from None
     labels, tree = record.labels, record.taxonomy
     if taxonomy is not None:
         nodes = [_node(taxonomy, tree.path(label)) for label in labels.tolist()]

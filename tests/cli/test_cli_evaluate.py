@@ -232,6 +232,12 @@ def test_evaluate_judges_training_samples_by_fits_that_held_them_out(zoo, model,
     assert f"Those of the model file are set on all: {least:.2f}, " in said
 
 
+def test_the_folder_of_one_class_is_refused_with_the_folder_to_give(photos):
+    result = invoke("evaluate", photos / "model.safetensors", photos / "data" / "green")
+    assert result.exit_code == 1
+    assert "give the folder that holds all of the tree" in " ".join(result.stderr.split())
+
+
 def test_evaluate_finds_duplicates_of_training_images_in_a_test_part(photos, tmp_path):
     for part in ("train", "test"):
         for place in ("warm/red", "warm/pink", "green"):
