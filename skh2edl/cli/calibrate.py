@@ -101,10 +101,13 @@ def calibrate(
             "ones."
         )
     if keep_probabilities:
-        write_card(model, calibrated(estimator, held, card, remarks))
+        new = calibrated(estimator, held, card, remarks)
+        _check_hedge(model, card, new)
+        write_card(model, new)
     else:
-        card = calibrated_both(estimator, held, card, remarks, keep_evidence=False)
-        save_model(estimator, model, card=card)
+        new = calibrated_both(estimator, held, card, remarks, keep_evidence=False)
+        _check_hedge(model, card, new)
+        save_model(estimator, model, card=new)
     card = read_card(model)
     say_hedge(remarks, card)
     common.say_written(results, model)
@@ -123,6 +126,19 @@ def _check_record(model: Path, card: ModelCard, trust_unseen: bool) -> None:
             f"{model} has no record of the images that it was trained on, so nothing can tell "
             "whether these are new to it, and a hedge set on training images guarantees nothing. "
             "If you know that all of them are new, give --trust-unseen."
+        )
+
+
+def _check_hedge(model: Path, card: ModelCard, new: ModelCard) -> None:
+    """Refuse to replace a hedge by one that guarantees none of the usual target accuracies."""
+    from ..report.hedging import TARGETS
+
+    n, least = new.needed.size, min(TARGETS)
+    if card.needed.size > n and n / (n + 1) < least:
+        raise ValueError(
+            f"{new.hedge_size} can guarantee {n / (n + 1):.1%} at most, and the hedge of {model}, "
+            f"set on {card.hedge_size}, guarantees more. The file is left as it is. Give at least "
+            f"{math.ceil(least / (1 - least) - 1e-9)} with labels."
         )
 
 

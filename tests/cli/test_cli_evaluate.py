@@ -152,6 +152,21 @@ def test_calibrate_gives_every_subject_one_vote(model, tmp_path):
     assert threshold_for(card.needed, 0.95) == pytest.approx(hedged.threshold_, abs=1e-6)
 
 
+@pytest.mark.parametrize("options", [(), ("--keep-probabilities",)])
+def test_calibrate_does_not_replace_a_hedge_by_one_of_a_few_subjects(model, tmp_path, options):
+    rows = [[*row, f"animal {index // 25}"] for index, row in enumerate(animals(200, seed=5))]
+    names = ("size", "speed", "ears", "kind", "species", "animal")
+    write_table(tmp_path / "few.csv", rows, names)
+    before = model.read_bytes()
+    few = tmp_path / "few.csv"
+    result = invoke("calibrate", model, few, "--group-column", "animal", *options)
+    assert result.exit_code == 1
+    # 8 of 9 ranks are 88.9 %; nine subjects reach 90 %.
+    assert "8 subjects can guarantee 88.9% at most" in result.stderr.replace("\n", " ")
+    assert "Give at least 9 with labels" in result.stderr.replace("\n", " ")
+    assert model.read_bytes() == before
+
+
 def test_calibrate_takes_the_subjects_of_the_fit(tmp_path):
     names = ("size", "speed", "ears", "kind", "species", "animal")
     rows = [[*row, f"{index // 4}"] for index, row in enumerate(animals(120))]
