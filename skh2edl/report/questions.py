@@ -111,7 +111,7 @@ def verdict(report: EvaluationReport) -> str:
     for level in measured:
         right = f"{percent(level.accuracy)} right, {level.n_right:,} of {level.n_samples:,}"
         if level.accuracy >= report.trust > level.low:
-            right += f"; of all such images it may be less than {percent(report.trust)}"
+            right += f"; too few images to be sure of {percent(report.trust)}"
         groups[verdict_of(level, report.trust)].append(f"{level_name(level.name)} ({right})")
     said = []
     if groups["trust"]:

@@ -38,7 +38,7 @@ def test_a_level_is_trusted_by_the_lower_end_of_its_interval():
 def test_few_images_are_not_called_trustworthy():
     report = report_of({("lynx", "lynx"): 5})
     assert report.questions[0].answer == "None, if it must name every image"
-    assert "(100 % right, 5 of 5; of all such images it may be less than 90 %)" in report.verdict
+    assert "(100 % right, 5 of 5; too few images to be sure of 90 %)" in report.verdict
     assert report.questions[1].answer == "None"
 
 

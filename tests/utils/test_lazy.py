@@ -1,5 +1,6 @@
 """Packages that import their names when they are first used."""
 
+import importlib
 import sys
 
 import pytest
@@ -22,9 +23,7 @@ def package(tmp_path, monkeypatch):
         "__getattr__, __dir__, __all__ = attach_stub(__name__, oak='.plants')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    import lazy_package
-
-    yield lazy_package
+    yield importlib.import_module("lazy_package")
     for name in [name for name in sys.modules if name.startswith("lazy_package")]:
         del sys.modules[name]
 
