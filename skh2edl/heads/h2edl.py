@@ -9,8 +9,9 @@ In the symbols and equations of the paper, for a branching node v and the featur
 - the probability of a leaf, ``P(l | x) = Π p_{v,c}`` over the decisions (v, c) on the path to it,
   D(l) (eq. 3);
 - the objective over the path to the label: ``L_path = Σ w_d (L_edl + λ_t L_kl)`` (eq. 7), EDL risk
-  and annealed KL regulariser, plus ``β L_leaf``; all terms are in :mod:`skh2edl.heads.losses`. A
-  label that is an ancestor has a shorter path and is treated the same.
+  and annealed KL regulariser, plus ``β L_leaf``; all terms are in :mod:`skh2edl.heads.losses`. With
+  `kl_per_child`, our default, λ_t is divided by the number of children. A label that is an
+  ancestor has a shorter path and is treated the same.
 
 The hyper-opinion of the same evidence (eq. 5 and 6) is :class:`skh2edl.HyperOpinion`.
 """
@@ -181,15 +182,17 @@ class H2EDLHead(EvidentialHead):
         strength = paths.segment_sum(alpha)
         probability = alpha / paths.to_entries(strength)
 
-        leaf = losses.log_risk(alpha, strength, paths.target)  # its sum over the path: -log P
-        path = self._edl_risk(alpha, strength, probability, leaf, paths)
+        # One value for each node on the paths. The sum of the first over a path is -log P, L_leaf.
+        log_loss = losses.log_risk(alpha, strength, paths.target)
+        node_loss = self._edl_risk(alpha, strength, probability, log_loss, paths)
         kl_weight = self.kl_weight_at(progress)
         if kl_weight > 0:
             kl = losses.off_target_kl(alpha, prior, paths.is_target, paths.segment_sum)
             if self.kl_per_child:
                 kl = kl / self.segments.fan_out.index_select(0, paths.node)
-            path = path + kl_weight * kl
-        loss = self.depth_weights.index_select(0, paths.node) * path + self.leaf_weight * leaf
+            node_loss = node_loss + kl_weight * kl
+        depth_weight = self.depth_weights.index_select(0, paths.node)
+        loss = depth_weight * node_loss + self.leaf_weight * log_loss
         if self.consistency_weight > 0:
             loss = loss + self.consistency_weight * losses.consistency_penalty(
                 probability.index_select(0, paths.target),
@@ -199,14 +202,14 @@ class H2EDLHead(EvidentialHead):
         return paths.sample_sum(loss)
 
     def _edl_risk(
-        self, alpha: Tensor, strength: Tensor, probability: Tensor, leaf: Tensor, paths: Paths
+        self, alpha: Tensor, strength: Tensor, probability: Tensor, log_loss: Tensor, paths: Paths
     ) -> Tensor:
         """Return L_edl of every opinion on the paths, in the form that `risk` names."""
         if self.risk == "squared":
             return losses.squared_risk(probability, strength, paths.target, paths.segment_sum)
         if self.risk == "digamma":
             return losses.digamma_risk(alpha, strength, paths.target)
-        return leaf if self.risk == "log" else torch.zeros_like(leaf)
+        return log_loss if self.risk == "log" else torch.zeros_like(log_loss)
 
 
 OpinionTreeHead = H2EDLHead  # what pickles of version 0.1.0 call it

@@ -19,6 +19,7 @@ _FIXED_ON_RESUME = (
     "evidence",
     "prior",
     "leaf_prior",
+    "relaxation",
     "group_level",
     "familiarity",
 )

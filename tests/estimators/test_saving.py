@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from skh2edl import FlatCEClassifier, H2EDLClassifier, Hardware, Prior, Recipe, Taxonomy, load_model
+from skh2edl.estimators.base import TreeClassifier
 from skh2edl.estimators.methods import MODEL_CLASSES
 
 TREE = Taxonomy.from_nested(
@@ -86,6 +87,42 @@ def test_parameters_set_after_the_fit_do_not_change_what_a_file_predicts(tmp_pat
     loaded = save_and_load(classifier, tmp_path)
     assert_array_equal(loaded.predict_log_proba(X), expected)
     assert (loaded.evidence, loaded.prior, loaded.kl_weight) == ("softplus", None, 0.3)
+
+
+# A value that is no default, for every parameter that some method has of its own.
+ANOTHER = {
+    "consistency_weight": 0.2,
+    "depth_decay": 0.7,
+    "depth_weights": [2.0, 1.0, 0.5],
+    "evidence": "exp",
+    "evidence_scale": 2.0,
+    "familiarity": "density",
+    "fisher_weight": 0.01,
+    "group_level": 1,
+    "initial_vacuity": 0.2,
+    "kl_per_child": False,
+    "kl_ramp": 0.1,
+    "kl_weight": 0.3,
+    "label_smoothing": 0.2,
+    "leaf_prior": 0.4,
+    "leaf_weight": 0.5,
+    "partial_labels": "drop",
+    "prior": Prior(power=1.0),
+    "relaxation": 0.3,
+    "risk": "log",
+    "sharpness": 3.0,
+    "shrinkage": 0.5,
+}
+
+
+@pytest.mark.parametrize("name", sorted(MODEL_CLASSES))
+def test_no_parameter_of_a_method_set_after_the_fit_changes_what_a_file_predicts(tmp_path, name):
+    X = rows()
+    classifier = MODEL_CLASSES[name](TREE, backbone=None).fit(X, LABELS)
+    expected = classifier.predict_log_proba(X)
+    own = set(classifier.get_params(deep=False)) - set(TreeClassifier().get_params(deep=False))
+    classifier.set_params(**{parameter: ANOTHER[parameter] for parameter in own})
+    assert_array_equal(save_and_load(classifier, tmp_path).predict_log_proba(X), expected)
 
 
 def test_opinions_come_back_with_their_prior_and_the_nodes_without_labels(tmp_path):
