@@ -53,7 +53,7 @@ def _refusal(error: dict[str, Any]) -> str:
         value = float(error["input"])
     except (TypeError, ValueError):
         return message
-    if error.get("ctx", {}).get("le", 2) < 1 < value < 100:
+    if error.get("ctx", {}).get("le", 2) < 1 and 50 <= value < 100:
         message += f" For {value:g} % write {value / 100:g}."
     return message
 

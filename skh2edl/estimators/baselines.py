@@ -68,6 +68,7 @@ class FlatCEClassifier(TreeClassifier):
         )
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class HierCEClassifier(TreeClassifier):
     """One softmax for every branching node, multiplied down the tree (Hier-CE).
 

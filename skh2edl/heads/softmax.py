@@ -54,15 +54,20 @@ class SoftmaxHead(FlatTargets, TreeHead):
     def loss(self, features: Tensor, targets: LeafRanges, progress: float) -> Tensor:
         """Return the loss of each sample."""
         log_leaves = self.leaf_log_probability(features)
-        scores, uniform = log_leaves, log_leaves.mean(1, keepdim=True)
-        if self.label_smoothing:
-            scores = log_leaves.lerp(uniform, self.label_smoothing)
 
-        def score_as_one(inside: Tensor) -> Tensor:
-            of_label = log_leaves[targets.partial].masked_fill(~inside, -torch.inf)
-            return of_label.logsumexp(1).lerp(uniform[targets.partial, 0], self.label_smoothing)
+        def log_sum(inside: Tensor) -> Tensor:
+            below = log_leaves[targets.partial]
+            score = below.masked_fill(~inside, -torch.inf).logsumexp(1, keepdim=True)
+            return self._smoothed(score, below).squeeze(1)
 
-        return label_cost(scores, targets, self.partial_labels, score_as_one)
+        scores = self._smoothed(log_leaves, log_leaves)
+        return label_cost(scores, targets, self.partial_labels, log_sum)
+
+    def _smoothed(self, scores: Tensor, log_leaves: Tensor) -> Tensor:
+        """Return scores of labels, mixed with that of the uniform target over the leaves."""
+        if not self.label_smoothing:
+            return scores
+        return scores.lerp(log_leaves.mean(1, keepdim=True), self.label_smoothing)
 
 
 def label_cost(

@@ -54,7 +54,7 @@ class SparseAdamW(Optimizer):
         for group in self.sparse.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None and not weight.grad.is_sparse:
-                    # Where most weights are used anyway, one dense product was cheaper.
+                    # Where most weights are used anyway, one dense product is cheaper.
                     weight.grad = weight.grad.to_sparse(1)
                 if weight.grad is not None and group["weight_decay"]:
                     weight.grad = weight.grad.coalesce()

@@ -26,7 +26,8 @@ def attach_stub(
         Further names, each with its module as the package would import it.
     """
     namespace = vars(sys.modules[package])
-    stub = Path(namespace["__file__"]).with_suffix(".pyi").read_text(encoding="utf-8")
+    # Not read_text: the package may be in an archive.
+    stub = namespace["__loader__"].get_data(str(Path(namespace["__file__"]).with_suffix(".pyi")))
     modules = more | {
         alias.name: f".{line.module}"
         for line in ast.parse(stub).body

@@ -1,4 +1,4 @@
-"""Threads that get in each other's way: of the libraries that compute, and of the callers."""
+"""Limits on the threads of numerical libraries, and settings that threads of a process share."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from PIL import Image
 from plain_heads import make_head
 from scipy.stats import binomtest
 from sklearn.base import clone
+from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 
 from skh2edl import (
@@ -105,6 +106,18 @@ def by_epochs(method, **parameters):
     options = {"backbone": None, "solver": "adamw", "max_epochs": 3, "batch_size": 32}
     options |= {"random_state": 5, "hardware": Hardware(accelerator="cpu")}
     return method(TREE, **(options | parameters))
+
+
+@pytest.mark.parametrize("method", [FlatCEClassifier, HierCEClassifier])
+def test_smoothed_labels_are_a_parameter_and_make_probabilities_less_sure(method):
+    X, y = load_iris(return_X_y=True)
+    sure = method(backbone=None).fit(X, y).predict_proba(X).max(axis=1)
+    smoothed = clone(method(backbone=None, label_smoothing=0.3)).fit(X, y)
+    assert smoothed.get_params()["label_smoothing"] == 0.3
+    highest = smoothed.predict_proba(X).max(axis=1)
+    assert highest.mean() < sure.mean()
+    # The target of a label is 0.7 + 0.3 / 3.
+    assert highest.max() < 0.9
 
 
 def test_every_baseline_has_an_entry_here():

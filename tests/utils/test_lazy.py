@@ -1,6 +1,8 @@
 """Packages that import their names when they are first used."""
 
 import importlib
+import shutil
+import subprocess
 import sys
 
 import pytest
@@ -41,6 +43,13 @@ def test_modules_are_found_and_other_names_are_refused(package):
     assert package.animals.dog == "Canis"
     with pytest.raises(AttributeError, match="module 'lazy_package' has no attribute 'dog'"):
         _ = package.dog
+
+
+def test_a_package_in_an_archive_has_its_names_too(package, tmp_path):
+    archive = shutil.make_archive(tmp_path / "packages", "zip", tmp_path, "lazy_package")
+    code = f"import sys; sys.path.insert(0, {archive!r}); import lazy_package as p; print(p.cat)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("Felis\n", "")
 
 
 def test_a_package_without_a_stub_is_no_lazy_package():
