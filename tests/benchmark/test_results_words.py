@@ -86,6 +86,16 @@ def test_one_seed_is_not_tested(verdicts):
     ]
 
 
+def test_a_seed_without_the_figure_is_left_out_and_not_tested(verdicts):
+    # Severity is undefined where a seed makes no mistake.
+    nan = float("nan")
+    flat = row("Flat-CE", bacc=[60.0, 61.0, 62.0], ece=[9.0, 8.0, 7.0], nll=[nan, nan, nan])
+    ours = row("H2EDL", bacc=[65.0, 66.1, 66.9], ece=[nan, 8.5, 7.5], nll=[1.5, 1.6, 1.7])
+    assert said(verdicts, flat, ours) == [
+        "- **H2EDL against Flat-CE**: wins on balanced accuracy; worse on ECE (not tested)."
+    ]
+
+
 def test_without_h2edl_nothing_is_said(verdicts):
     assert said(verdicts, row("Flat-CE", bacc=[60.0, 61.0])) == []
 
