@@ -1,13 +1,12 @@
 """Say in words where H2EDL wins, ties and loses: called by ``make.py`` for each table of leaves.
 
 A figure is won or lost if the paired t-test over the seeds has p < 0.05, and tied otherwise.
+Without a test, because of one seed or of a seed without the figure, it is better, equal or worse.
 """
-
-from dataclasses import replace
 
 import numpy as np
 
-from skh2edl.benchmark.table import SIGNIFICANCE, Table
+from skh2edl.benchmark.table import SIGNIFICANCE, paired_p
 
 # Rows of H2EDL to compare with the others; the first that is there.
 OURS = ("H2EDL", "H2EDL, nothing chosen")
@@ -21,35 +20,41 @@ def verdicts(table):
     if ours is None:
         return []
     return [
-        f"- **{ours} against {other}**: {_words(table.columns, rows[ours], other, rows[other])}."
+        f"- **{ours} against {other}**: {_words(table.columns, rows[ours], rows[other])}."
         for other in rows
         if not other.startswith("H2EDL")
     ]
 
 
-def _words(columns, ours, other, theirs):
+def _words(columns, ours, theirs):
     """Return the names of the figures that are won, tied and lost."""
     kinds = {"wins on": [], "ties on": [], "loses on": []}
-    untested = {"better on": [], "equal on": [], "worse on": []}
-    ours = replace(ours, references={other: theirs})
+    untested = {
+        why: {"better on": [], "equal on": [], "worse on": []}
+        for why in ("one seed, not tested", "not tested")
+    }
     for column in columns:
         mine, others = (row.figures.get(column.key, {}) for row in (ours, theirs))
-        gains = [mine[seed] - others[seed] for seed in sorted(set(mine) & set(others))]
-        if column.better is None or not gains:
+        seeds = sorted(set(mine) & set(others))
+        gains = np.array([mine[seed] - others[seed] for seed in seeds], dtype=float)
+        gains = gains[np.isfinite(gains)]
+        if column.better is None or not gains.size:
             continue
-        gain = float(np.mean(gains)) * (1 if column.better == "high" else -1)
-        p = Table.p_value(ours, column, other)
+        gain = float(gains.mean()) * (1 if column.better == "high" else -1)
+        p = paired_p([mine[seed] for seed in seeds], [others[seed] for seed in seeds])
         if np.isnan(p):
             place = 1 - int(np.sign(round(gain, column.digits)))
-            list(untested.values())[place].append(_name(column))
+            why = "one seed, not tested" if len(seeds) == 1 else "not tested"
+            list(untested[why].values())[place].append(_name(column))
         else:
             place = 1 if p >= SIGNIFICANCE else 1 - int(np.sign(gain))
             list(kinds.values())[place].append(_name(column))
     said = [f"{kind} {_joined(names)}" for kind, names in kinds.items() if names]
-    alone = [f"{kind} {_joined(names)}" for kind, names in untested.items() if names]
-    if alone:
-        said.append(f"{', '.join(alone)} (one seed, not tested)")
-    return "; ".join(said) or "no seed in common"
+    for why, of_kind in untested.items():
+        parts = [f"{kind} {_joined(names)}" for kind, names in of_kind.items() if names]
+        if parts:
+            said.append(f"{', '.join(parts)} ({why})")
+    return "; ".join(said) or "no figure in common"
 
 
 def _name(column):

@@ -126,7 +126,7 @@ LAYOUTS: dict[str, Layout | Pivot] = {
         ),
     ),
     "severity": Layout(
-        f"mistakes on the tree; p is that of a paired t-test against {REFERENCES[0]}",
+        "mistakes on the tree",
         (
             Column("first-error depth", "first_error_depth", 3, "high"),
             Column("p of first-error depth", "p_first_error_depth", 3),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,6 +92,36 @@ class Row:
         return values[np.isfinite(values)]
 
 
+def paired_p(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the two-sided p of a paired t-test.
+
+    Parameters
+    ----------
+    ours, theirs : sequence of float
+        A figure of two methods, in the same order of the seeds.
+
+    Returns
+    -------
+    p : float
+        NaN with fewer than two pairs or with a figure that is not finite; 1 where all pairs are
+        equal.
+
+    Examples
+    --------
+    >>> from skh2edl.benchmark.table import paired_p
+    >>> round(paired_p([1.0, 2.0, 3.0], [1.1, 2.4, 3.1]), 3)
+    0.184
+    """
+    pairs = np.array([ours, theirs], dtype=float)
+    if pairs.shape[1] < 2 or not np.isfinite(pairs).all():
+        return np.nan
+    difference = pairs[0] - pairs[1]
+    rounding = 1e-12 * np.abs(pairs).max()
+    if np.ptp(difference) <= rounding:  # where the statistic is 0 / 0 or infinite
+        return 1.0 if abs(difference[0]) <= rounding else 0.0
+    return float(ttest_rel(*pairs).pvalue)
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows of means ± standard deviations over seeds, with paired t-tests.
@@ -161,14 +191,8 @@ class Table:
         theirs = row.figures.get(column.key, {})
         other = row.references.get(reference)
         ours = other.figures.get(column.key, {}) if other else {}
-        pairs = np.array([(theirs[seed], ours[seed]) for seed in sorted(set(ours) & set(theirs))])
-        if len(pairs) < 2 or not np.isfinite(pairs).all():
-            return np.nan
-        difference = pairs[:, 0] - pairs[:, 1]
-        rounding = 1e-12 * np.abs(pairs).max()
-        if np.ptp(difference) <= rounding:  # where the statistic is 0 / 0 or infinite
-            return 1.0 if abs(difference[0]) <= rounding else 0.0
-        return float(ttest_rel(pairs[:, 0], pairs[:, 1]).pvalue)
+        seeds = sorted(set(ours) & set(theirs))
+        return paired_p([theirs[seed] for seed in seeds], [ours[seed] for seed in seeds])
 
     def to_markdown(self) -> str:
         """Return the table in Markdown, the best mean of each column in bold."""
@@ -240,7 +264,8 @@ class Table:
     def _places(self, column: Column) -> list[tuple[int, int]]:
         """Return each row with a mean, and how many better means there are, rounded to digits.
 
-        Where rows are measures, these are the places among the rows of every measure.
+        Where rows are measures, these are the places among the rows of every measure. A figure that
+        one row alone has is no place.
         """
         groups: dict[Column, dict[int, float]] = {}
         for i, row in enumerate(self.rows):
@@ -249,6 +274,8 @@ class Table:
                 groups.setdefault(shown, {})[i] = round(float(values.mean()), shown.digits)
         places = []
         for shown, means in groups.items():
+            if len(means) < 2:
+                continue
             order = sorted(set(means.values()), reverse=shown.better == "high")
             places += [(i, order.index(mean)) for i, mean in means.items()]
         return places

@@ -458,15 +458,18 @@ def _caption(title: str, setting: Setting, records: Sequence[Record]) -> str:
     how += f" for {_epochs(epochs)}" if epochs else ", fitted until they converge"
     how += (f" at {pixels} px" if pixels else "") + (f", recipe {recipes}" if recipes else "")
     seeds = values(run["seed"] for run in runs)
-    return f"{setting.dataset}, {setting.network}, {how}, seeds {seeds}: {title}"
+    seeds = f"seeds {seeds}" if "," in seeds else f"seed {seeds}"
+    return f"{setting.dataset}, {setting.network}, {how}, {seeds}: {title}"
 
 
 def _epochs(number: Any) -> str:
     return f"{number} epoch" + ("" if str(number) == "1" else "s")
 
 
-def _note(references: Sequence[str]) -> str:
+def _note(references: Sequence[str], used: Sequence[Record]) -> str:
     """Say what the marks of a table mean."""
+    if len({record["experiment"]["seed"] for record in used}) == 1:
+        return "One seed, nothing is tested" + (f"; {BEST}" if references else "")
     note = "Mean ± std over seeds"
     if references:
         note += f"; {BEST}; " + " and ".join(
@@ -488,7 +491,7 @@ def _table(
 ) -> Table:
     """Put published figures beside the columns, and leave out columns without any value."""
     shown: list[Column] = []
-    note, titles = _note(references), _published()["titles"]
+    note, titles = _note(references, used), _published()["titles"]
     for column in columns:
         heading = titles.get(column.key, column.title)
         beside = Column(f"published {heading}", f"published_{column.key}", 0)
@@ -498,6 +501,8 @@ def _table(
             shown += [column, *([beside] if published else [])]
     if any(column.key.startswith("published_") for column in shown):
         note += f"; published: {_published()['source']}"
+    if any(column.key.startswith("p_") for column in shown):
+        title += f"; p is that of a paired t-test against {REFERENCES[0]}"
     headings = ("measure", "method")[-len(rows[0].title) :]
     caption = _caption(title, setting, used)
     return Table(name, caption, headings, tuple(shown), tuple(rows), note, tuple(missing))

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from skh2edl.benchmark import Table, make_tables, write_tables
-from skh2edl.benchmark.table import BEST, Column, Row
+from skh2edl.benchmark.table import BEST, Column, Row, paired_p
 
 NLL = Column("NLL", "nll", 2, "low")
 LEVELS = ("manufacturer", "family", "variant")
@@ -100,6 +100,13 @@ def test_the_best_mean_is_bold_and_so_is_one_that_the_digits_cannot_tell_from_it
     assert "**" not in neither
 
 
+def test_a_figure_of_one_row_alone_is_not_the_best():
+    columns = [Column("NLL", "nll", 2, "low"), Column("ECE", "ece", 2, "low")]
+    rows = [row("a", 1.0), Row(("b",), {"nll": {0: 2.0}, "ece": {0: 0.1}})]
+    _, body = cells(table(rows, columns).to_markdown())
+    assert [line[1:] for line in body] == [["**1.00**", ""], ["2.00", "0.10"]]
+
+
 def test_the_t_test_is_paired_by_seed_and_marks_what_differs():
     ours, near, far = (1.0, 1.2, 1.1), (1.05, 1.12, 1.2), (1.51, 1.70, 1.60)
     first = row("ours", *ours)
@@ -122,6 +129,8 @@ def test_equal_differences_need_no_statistic():
     assert Table.p_value(same, NLL, "ours") == 1
     assert Table.p_value(shifted, NLL, "ours") == 0
     assert np.isnan(Table.p_value(one_seed, NLL, "ours"))
+    assert np.isnan(paired_p([1.0, 2.0, np.nan], [1.5, 2.0, 3.0]))
+    assert np.isnan(paired_p([], []))
 
 
 def test_each_reference_has_its_own_mark_and_its_own_p():
@@ -160,13 +169,14 @@ def test_the_seed_of_an_undefined_figure_does_not_count():
 
 
 def test_latex_has_no_bare_special_character():
-    made = table([row("50 % of A_b & C", 1.0, 2.0)], [Column("ECE %", "nll", 1, "low")])
+    rows = [row("50 % of A_b & C", 1.0, 2.0), row("D", 3.0, 4.0)]
+    made = table(rows, [Column("ECE %", "nll", 1, "low")])
     made = replace(made, note="p < 0.05, {x}^2 > |y|")
     text = made.to_latex()
     assert r"p $<$ 0.05, \{x\}\textasciicircum{}2 $>$ $|$y$|$." in text
     assert r"50 \% of A\_b \& C" in text
     assert r"\textbf{1.5 $\pm$ 0.7} \\" in text
-    assert text.count(r"\\") == 2
+    assert text.count(r"\\") == 3
     assert {r"\toprule", r"\midrule", r"\bottomrule"} <= set(text.splitlines())
     assert "±" not in text
 
@@ -239,6 +249,15 @@ def test_every_table_of_the_protocol_is_made(records):
     assert list(make_tables(records)) == [f"zoo-plain-frozen-{name}" for name in TABLE_NAMES]
     some = make_tables(records, ["budget", "main"])
     assert list(some) == ["zoo-plain-frozen-main", "zoo-plain-frozen-budget"]
+
+
+def test_a_table_of_one_seed_says_that_nothing_is_tested(records):
+    one = [each for each in records if each["experiment"]["seed"] == 1]
+    for made in make_tables(one).values():
+        assert ", seed 1: " in made.caption
+        assert made.note.startswith("One seed, nothing is tested")
+        assert "t-test" not in made.legend
+        assert not set(made.to_markdown()) & set("±†‡")
 
 
 def test_a_table_names_the_methods_settings_and_seeds_without_a_record(records):

@@ -26,22 +26,28 @@ def verdicts(monkeypatch):
 
 
 @pytest.fixture
-def judged(monkeypatch, tmp_path):
-    """Return a function from records to claim -> verdict, of the first data set."""
+def written(monkeypatch, tmp_path):
+    """Return a function from records to the text on the claims."""
     monkeypatch.syspath_prepend(str(RESULTS))
     claims = importlib.import_module("claims")
+    yield lambda records: claims.write_claims(records, tmp_path / "claims.md").read_text("utf-8")
+    sys.modules.pop("claims")
+
+
+@pytest.fixture
+def judged(written):
+    """Return a function from records to claim -> verdict, of the first data set."""
 
     def read(records):
-        page = claims.write_claims(records, tmp_path / "claims.md").read_text()
+        page = written(records)
         table = page.split("<details>")[0].splitlines()[3:]
         cells = [line.strip("| ").split(" | ") for line in table if line.startswith("|")]
         return {claim: verdict.strip("*").replace("\xa0", " ") for claim, verdict in cells[1:]}
 
-    yield read
-    sys.modules.pop("claims")
+    return read
 
 
-def record(method, seed, top, leaf):
+def record(method, seed, top, leaf, epochs=20, coarse=0.0):
     """Return a record of balanced accuracy, ECE and NLL at two levels."""
     names = ("balanced_accuracy", "ece", "nll", "accuracy", "oracle_descent")
     test = {
@@ -50,9 +56,9 @@ def record(method, seed, top, leaf):
         for level, figures in (("top", top), ("leaf", leaf))
     }
     run = {
-        "dataset": "zoo", "features": None, "method": method, "seed": seed, "epochs": 20,
+        "dataset": "zoo", "features": None, "method": method, "seed": seed, "epochs": epochs,
         "parameters": {"backbone": "resnet50", "recipe": "paper"}, "grid": [],
-        "coarse_fraction": 0.0,
+        "coarse_fraction": coarse,
     }  # fmt: skip
     return {"experiment": run, "test": test | {"tree": {"first_error_depth": 1.0}}}
 
@@ -83,6 +89,16 @@ def test_one_seed_is_not_tested(verdicts):
     assert said(verdicts, flat, ours) == [
         "- **H2EDL, nothing chosen against Flat-CE**: better on balanced accuracy, equal on NLL "
         "after calibration, worse on ECE (one seed, not tested)."
+    ]
+
+
+def test_a_seed_without_the_figure_is_left_out_and_not_tested(verdicts):
+    # Severity is undefined where a seed makes no mistake.
+    nan = float("nan")
+    flat = row("Flat-CE", bacc=[60.0, 61.0, 62.0], ece=[9.0, 8.0, 7.0], nll=[nan, nan, nan])
+    ours = row("H2EDL", bacc=[65.0, 66.1, 66.9], ece=[nan, 8.5, 7.5], nll=[1.5, 1.6, 1.7])
+    assert said(verdicts, flat, ours) == [
+        "- **H2EDL against Flat-CE**: wins on balanced accuracy; worse on ECE (not tested)."
     ]
 
 
@@ -137,3 +153,75 @@ def test_what_a_rule_needs_and_no_record_has_is_not_measured(judged):
         "The ECE of the top level is tied (p at least 0.05)",  # one seed
         "The gain in ECE and NLL widens with twice the epochs",
     ]
+
+
+TREE_ALONE = "The tree alone gains no accuracy: Hier-CE is at most a point above Flat-CE"
+TWICE = "The gain in ECE and NLL widens with twice the epochs"
+
+
+def runs(method, seeds, **changes):
+    name, top, leaf = method
+    return [record(name, seed, top, leaf, **changes) for seed in seeds]
+
+
+def test_methods_without_a_common_seed_are_not_compared(judged):
+    three = judged([*runs(FLAT, (0, 1)), *runs(OURS, (0, 1)), *runs(HIER, (2,))])
+    assert three["Leaf NLL is lower than Flat-CE's"] == "seen"
+    assert three[TREE_ALONE] == "not measured"
+    assert set(judged([*runs(FLAT, (0, 1)), *runs(OURS, (2, 3))]).values()) == {"not measured"}
+
+
+def test_twice_the_epochs_need_a_seed_that_all_four_runs_have(judged):
+    usual = [*runs(FLAT, (0, 1)), *runs(OURS, (0, 1))]
+    # ECE gains 9 points and NLL 0.1 after 20 epochs; 15 and 0.3 after 40.
+    flat, ours = ("Flat-CE", FLAT[1], (0.6, 0.25, 1.8)), ("H2EDL", OURS[1], (0.61, 0.1, 1.5))
+    met = judged([*usual, *runs(flat, (1,), epochs=40), *runs(ours, (1,), epochs=40)])
+    assert met[TWICE] == "seen"
+    unmet = judged([*usual, *runs(flat, (1,), epochs=40), *runs(ours, (0,), epochs=40)])
+    assert unmet[TWICE] == "not measured"
+
+
+def test_other_epochs_do_not_stand_for_the_usual_ones(written):
+    few = [*runs(FLAT, (0,), epochs=5), *runs(OURS, (0,), epochs=5)]
+    assert "seen" not in written(few)
+
+
+def test_a_figure_that_is_null_is_not_measured(judged):
+    records = [*runs(FLAT, (0, 1)), *runs(OURS, (0, 1))]
+    records[0]["test"]["tree"]["first_error_depth"] = None
+    verdicts = judged(records)
+    assert verdicts["Errors stay in the right subtree more often"] == "not measured"
+    assert verdicts["Leaf NLL is lower than Flat-CE's"] == "seen"
+
+
+def test_an_ece_that_is_equal_in_all_seeds_is_tied(written):
+    tied = [
+        *runs(("Flat-CE", FLAT[1], FLAT[2]), (0, 1)),
+        *runs(("H2EDL", FLAT[1], OURS[2]), (0, 1)),
+    ]
+    assert "| seen | 5.0 against 5.0 %: equal, not significant, p = 1.000 |" in written(tied)
+
+
+def test_the_figure_says_who_is_better_where_the_claim_does_not(written):
+    # An ECE of the top of 4.5 and 5 % in both seeds, and the same area.
+    page = written([*runs(FLAT, (0, 1)), *runs(OURS, (0, 1))])
+    assert "| 4.5 against 5.0 %: H2EDL is better, p < 0.001 |" in page
+    one = [*runs(FLAT, (0,)), *runs(OURS, (0,))]
+    one[0]["test"]["leaf"]["risk_coverage_area"] = 0.1
+    page = written(one)
+    assert "seen | 61.0 against 60.0 %: H2EDL is better, not tested" in page
+    assert "zoo<br>ResNet-50<br>trained<br>one seed" in page
+    assert (
+        "seen | area under risk–coverage 0.200 against 0.100: Flat-CE is better, not tested" in page
+    )
+
+
+def test_coarse_labels_are_compared_over_the_seeds_with_and_without_them(written):
+    before = [record("H2EDL", seed, (acc, 0.1, 1.0), OURS[2]) for seed, acc in ((0, 0.9), (1, 0.6))]
+    after = [
+        record("H2EDL", seed, (acc, 0.1, 1.0), OURS[2], coarse=0.75)
+        for seed, acc in ((1, 0.595), (2, 0.2))
+    ]
+    # Seed 1 alone has both: 60 and 59.5 %.
+    assert "| seen | H2EDL -0.50 points of bAcc |" in written([*before, *after])
+    assert "seen" not in written([*before, after[1]])

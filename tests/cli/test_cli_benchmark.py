@@ -210,7 +210,7 @@ def test_fgvc_aircraft_ends_in_the_papers_tables(run, tmp_path):
     assert marks["H2EDL, plain"] == ["✓", "✓"]
     assert "I-EDL, c = 0.05" in [line[0] for line in found["constants"][1]]
     legend = (tables / "fgvc_aircraft-test_resnet-paper-main.md").read_text().splitlines()[2]
-    assert "trained whole for 1 epoch at 24 px, recipe paper, seeds 0:" in legend
+    assert "trained whole for 1 epoch at 24 px, recipe paper, seed 0:" in legend
     missing = legend.split("No record of: ")[1].rstrip(".*").split("; ")
     assert {"R-EDL", "HXE", "Soft labels", "H2EDL"} <= set(missing)
     assert not set(missing) & set(PAPERS_ROWS)
