@@ -452,9 +452,22 @@ def _warn_of_near_duplicates(parts: Parts, contents: dict[str, Any], remarks: Co
             what = f"images of the {name} part look the same as one that is trained on"
         common.show_warning(
             f"{again.sum()} of {len(part)} {what}, {pair}. What is measured on such pairs is too "
-            "good: take one away, or name the column of subjects with --group-column, which keeps "
-            "them together."
+            f"good: {_way_out(train, name)}."
         )
+
+
+def _way_out(train: Data, name: str) -> str:
+    """Say what to do about near-duplicates of a training image in a part."""
+    if train.split is not None and name != "train":
+        return "remove one of the two, or move it to the part of the other"
+    if train.split is not None or train.columns.image is None:
+        return "remove one of the two"  # a folder names no subjects, and a split stays as it is
+    if train.columns.group is None:
+        return (
+            "remove one of the two, or name the column of subjects with --group-column, which "
+            "keeps them together"
+        )
+    return f"remove one of the two, or give both the same subject in {train.columns.group!r}"
 
 
 def _first_card(parts: Parts, hashes: Any) -> Any:

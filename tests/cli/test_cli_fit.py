@@ -250,7 +250,10 @@ def test_fit_warns_of_images_that_were_saved_anew_in_another_part(tmp_path):
     assert result.exit_code == 0, result.output
     said = " ".join(result.stderr.split())
     assert "1 of 9 images of the test part look the same as one that is trained on, such as" in said
+    assert "remove one of the two, or move it to the part of the other." in said
     assert "2 of 17 training images look the same as another one, such as" in said
+    assert "too good: remove one of the two." in said
+    assert "--group-column" not in said  # a folder has no columns
 
 
 IMAGE_COLUMN = Columns("image")
@@ -290,6 +293,25 @@ def test_fit_does_not_call_objects_on_white_or_blank_images_the_same(tmp_path):
     blanks = [Image.new("RGB", (96, 96 + index), "white") for index in range(3)]
     images = [blanks[0], *images, *blanks[1:]]
     assert near_duplicate_warnings(tmp_path, images, n_test=9) == []
+
+
+def test_the_way_out_of_near_duplicates_names_columns_that_the_data_can_have(tmp_path):
+    images = insect_pictures(8)
+    images.append(images[0].resize((80, 80)))
+    (said,) = near_duplicate_warnings(tmp_path, images)
+    assert "name the column of subjects with --group-column" in said
+    (said,) = near_duplicate_warnings(tmp_path, images, n_test=2)
+    assert "move it to the part of the other" in said
+    assert "--group-column" not in said
+    in_train = [*images[1:], images[1].resize((80, 80))]
+    (said,) = near_duplicate_warnings(tmp_path, [images[5].rotate(90), *in_train], n_test=1)
+    assert said.endswith("too good: remove one of the two.")
+    groups = np.array([f"subject {index}" for index in range(9)])
+    columns = Columns("image", group="animal")
+    (said,) = near_duplicate_warnings(tmp_path, images, columns, groups)
+    assert "or give both the same subject in 'animal'" in said
+    groups[8] = groups[0]
+    assert near_duplicate_warnings(tmp_path, images, columns, groups) == []
 
 
 @pytest.mark.parametrize("limit", ["_MAX_COMPARED", "_MAX_COMPARED_BYTES"])
