@@ -32,8 +32,10 @@ from .taxonomy import read_tree
 _HELD_OUT = 0.1
 # Below this the accuracy of a class is uncertain by more than 30 points.
 _FEW_IMAGES = 10
-# Images up to which all pairs are compared: half a minute.
+# Images up to which all pairs are compared: 15 s if they are small, on one core.
 _MAX_COMPARED = 20_000
+# Bytes of their files: 20 s to decode as JPEG or PNG, 75 s as progressive JPEG.
+_MAX_COMPARED_BYTES = 2_000_000_000
 
 DataArgument = Annotated[
     Path | None, Argument(help="A folder with a folder for each class, or a .csv table.")
@@ -203,7 +205,7 @@ def fit(
     parts = divide(everything, test_fraction, random_state)
     remarks.print(_plan(everything, parts))
     hashes = hashes_to_keep(parts.train)
-    _warn(parts, hashes)
+    _warn(parts, hashes, remarks)
     estimator.set_params(taxonomy=everything.taxonomy, verbose=int(not quiet))
     with _saying_how_to_resume(checkpoint_dir):
         card = _fit(estimator, parts, cv, _first_card(parts, hashes), out, remarks)
@@ -371,7 +373,7 @@ def _plan(everything: Data, parts: Parts) -> str:
     )
 
 
-def _warn(parts: Parts, hashes: Any) -> None:
+def _warn(parts: Parts, hashes: Any, remarks: Console) -> None:
     """Warn of classes with few training images or none, and of images in two parts."""
     import numpy as np
 
@@ -389,40 +391,56 @@ def _warn(parts: Parts, hashes: Any) -> None:
             common.show_warning(
                 f"{few.sum()} of {tree.n_leaves} classes {have} {what}: {first}{more}."
             )
-    for part, name in ((parts.held, "val"), (parts.test, "test")):
-        if len(part) and hashes.size:
-            again = np.isin(content_hashes_of(part), hashes)
-            if again.any():
-                first = np.flatnonzero(again)[0]
-                common.show_warning(
-                    f"{again.sum()} of {len(part)} samples of the {name} part are also trained on, "
-                    f"first {part.ids[first]}. Figures measured on them are too good."
-                )
+    held = {"val": parts.held, "test": parts.test}
+    contents = {
+        name: content_hashes_of(part) for name, part in held.items() if len(part) and hashes.size
+    }
+    for name, content in contents.items():
+        again = np.isin(content, hashes)
+        if again.any():
+            first = held[name].ids[np.flatnonzero(again)[0]]
+            common.show_warning(
+                f"{again.sum()} of {len(content)} samples of the {name} part are also trained on, "
+                f"first {first}. Figures measured on them are too good."
+            )
     if np.unique(hashes).size < hashes.size:
         common.show_warning(
             f"{hashes.size - np.unique(hashes).size} of {len(train)} training samples repeat "
             "another one: what is measured on held-out samples is too good. Remove the repeats."
         )
-    if 0 < hashes.size <= _MAX_COMPARED and not hasattr(parts.train.X, "to_numpy"):
-        _warn_of_near_duplicates(parts, hashes)
+    if hashes.size and _few_enough_to_compare(parts):
+        _warn_of_near_duplicates(parts, contents | {"train": hashes}, remarks)
 
 
-def _warn_of_near_duplicates(parts: Parts, hashes: Any) -> None:
+def _few_enough_to_compare(parts: Parts) -> bool:
+    """Tell whether the samples are images that all can be compared in little time."""
+    is_table = hasattr(parts.train.X, "to_numpy")
+    if is_table or sum(map(len, parts)) > _MAX_COMPARED:
+        return False
+    files = [str(file) for part in parts for file in part.X]
+    n_bytes = sum(os.path.getsize(file) for file in files if os.path.exists(file))
+    return n_bytes <= _MAX_COMPARED_BYTES
+
+
+def _warn_of_near_duplicates(parts: Parts, contents: dict[str, Any], remarks: Console) -> None:
     """Warn of images that look like a training image of another file, subject and part."""
     import numpy as np
 
     from ..images import image_source
-    from ..images.near_duplicates import MOST_BITS, look_hashes, nearest_look
+    from ..images.near_duplicates import SAME_LOOK, look_vectors, nearest_look
 
     train = parts.train
-    known = look_hashes(image_source(train.X))
-    for part, name in ((parts.held, "val"), (parts.test, "test"), (train, "")):
-        looks = known if part is train else look_hashes(image_source(part.X))
-        nearest, n_bits = nearest_look(looks, None if part is train else known)
-        own = hashes if part is train else content_hashes_of(part)
-        # Equal files have a warning of their own; images without contrast look like nothing.
-        again = (n_bits <= MOST_BITS) & (own != hashes[nearest]) & looks.any(axis=1)
-        if part is train and train.groups is not None:
+    named = {"val": parts.held, "test": parts.test, "train": train}
+    with common.progress(remarks, "comparing images", sum(map(len, parts))) as advance:
+        looks = {
+            name: look_vectors(image_source(named[name].X), on_rows=advance) for name in contents
+        }
+    for name in looks:
+        part, is_train = named[name], name == "train"
+        nearest, cosine = nearest_look(looks[name], None if is_train else looks["train"])
+        # Equal files have a warning of their own.
+        again = (cosine >= SAME_LOOK) & (contents[name] != contents["train"][nearest])
+        if is_train and train.groups is not None:
             groups = np.asarray(train.groups)
             again &= groups != groups[nearest]
         if not again.any():
@@ -430,13 +448,26 @@ def _warn_of_near_duplicates(parts: Parts, hashes: Any) -> None:
         first = np.flatnonzero(again)[0]
         pair = f"such as {part.ids[first]} and {train.ids[nearest[first]]}"
         what = "training images look the same as another one"
-        if part is not train:
+        if not is_train:
             what = f"images of the {name} part look the same as one that is trained on"
         common.show_warning(
             f"{again.sum()} of {len(part)} {what}, {pair}. What is measured on such pairs is too "
-            "good: take one away, or name the column of subjects with --group-column, which keeps "
-            "them together."
+            f"good: {_way_out(train, name)}."
         )
+
+
+def _way_out(train: Data, name: str) -> str:
+    """Say what to do about near-duplicates of a training image in a part."""
+    if train.split is not None and name != "train":
+        return "remove one of the two, or move it to the part of the other"
+    if train.split is not None or train.columns.image is None:
+        return "remove one of the two"  # a folder names no subjects, and a split stays as it is
+    if train.columns.group is None:
+        return (
+            "remove one of the two, or name the column of subjects with --group-column, which "
+            "keeps them together"
+        )
+    return f"remove one of the two, or give both the same subject in {train.columns.group!r}"
 
 
 def _first_card(parts: Parts, hashes: Any) -> Any:

@@ -9,12 +9,13 @@ import pytest
 from cli_cases import FEATURES, animals, invoke, make_photos, make_zoo, write_table
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageDraw
 from rich.console import Console
 
 from skh2edl import Taxonomy, load_model
+from skh2edl.cli.calibrate import hashes_to_keep
 from skh2edl.cli.data import Columns, Data, read_labelled
-from skh2edl.cli.fit import _suit_data, divide
+from skh2edl.cli.fit import _suit_data, _warn, divide
 from skh2edl.cli.parameters import parse_value
 from skh2edl.datasets import make_insects
 from skh2edl.estimators.model_card import read_card
@@ -233,6 +234,9 @@ def test_fit_warns_with_counts_of_few_images_missing_classes_and_repeats(tmp_pat
     assert "1 of 35 training samples repeat another one" in said
 
 
+NETWORK = ("--backbone", "test_resnet", "--weights", "none", "--image-size", 32, "--workers", 0)
+
+
 def test_fit_warns_of_images_that_were_saved_anew_in_another_part(tmp_path):
     insects = make_insects(24, image_size=64, blur=0.0, random_state=0)
     for index, pixels in enumerate(insects.images):
@@ -241,14 +245,85 @@ def test_fit_warns_of_images_that_were_saved_anew_in_another_part(tmp_path):
         Image.fromarray(pixels).save(folder / f"{index}.png")
     Image.fromarray(insects.images[0]).save(tmp_path / "data/test/a/again.jpg", quality=60)
     Image.fromarray(insects.images[2]).save(tmp_path / "data/train/a/again.jpg", quality=60)
-    network = ("--backbone", "test_resnet", "--weights", "none", "--image-size", 32)
-    out = ("-o", tmp_path / "m.safetensors", "--workers", 0, "--max-epochs", 1)
-    result = invoke("fit", tmp_path / "data", *network, *out)
+    out = ("-o", tmp_path / "m.safetensors", "--max-epochs", 1)
+    result = invoke("fit", tmp_path / "data", *NETWORK, *out)
     assert result.exit_code == 0, result.output
     said = " ".join(result.stderr.split())
     assert "1 of 9 images of the test part look the same as one that is trained on, such as" in said
+    assert "remove one of the two, or move it to the part of the other." in said
     assert "2 of 17 training images look the same as another one, such as" in said
-    assert "--group-column" in said
+    assert "too good: remove one of the two." in said
+    assert "--group-column" not in said  # a folder has no columns
+
+
+IMAGE_COLUMN = Columns("image")
+
+
+def near_duplicate_warnings(folder, images, columns=IMAGE_COLUMN, groups=None, n_test=0):
+    files = []
+    for index, image in enumerate(images):
+        files.append(str(folder / f"{index}.png"))
+        image.save(files[-1])
+    names = np.array(["a", "b"])[np.arange(len(files)) % 2]
+    split = np.where(np.arange(len(files)) < n_test, "test", "train") if n_test else None
+    tree = Taxonomy.from_paths([("a",), ("b",)])
+    data = Data("t", np.array(files), files, names, tree, split, groups, columns)
+    parts = divide(data, 0.0, 0)
+    remarks, said = Console(file=io.StringIO(), force_terminal=False), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("skh2edl.cli.common.show_warning", said.append)
+        _warn(parts, hashes_to_keep(parts.train), remarks)
+    return [message for message in said if "look the same" in message]
+
+
+def insect_pictures(n):
+    return [Image.fromarray(pixels) for pixels in make_insects(n, image_size=64).images]
+
+
+def test_fit_does_not_call_objects_on_white_or_blank_images_the_same(tmp_path):
+    rng = np.random.default_rng(0)
+    images = []
+    for _ in range(32):
+        image, radius = Image.new("RGB", (96, 96), "white"), int(rng.integers(10, 30))
+        x, y = rng.integers(radius, 96 - radius, 2).tolist()
+        box = (x - radius, y - radius, x + radius, y + radius)
+        ImageDraw.Draw(image).ellipse(box, tuple(rng.integers(0, 180, 3).tolist()))
+        images.append(image)
+    # Blank ones of different files, in both parts.
+    blanks = [Image.new("RGB", (96, 96 + index), "white") for index in range(3)]
+    images = [blanks[0], *images, *blanks[1:]]
+    assert near_duplicate_warnings(tmp_path, images, n_test=9) == []
+
+
+def test_the_way_out_of_near_duplicates_names_columns_that_the_data_can_have(tmp_path):
+    images = insect_pictures(8)
+    images.append(images[0].resize((80, 80)))
+    (said,) = near_duplicate_warnings(tmp_path, images)
+    assert "name the column of subjects with --group-column" in said
+    (said,) = near_duplicate_warnings(tmp_path, images, n_test=2)
+    assert "move it to the part of the other" in said
+    assert "--group-column" not in said
+    in_train = [*images[1:], images[1].resize((80, 80))]
+    (said,) = near_duplicate_warnings(tmp_path, [images[5].rotate(90), *in_train], n_test=1)
+    assert said.endswith("too good: remove one of the two.")
+    groups = np.array([f"subject {index}" for index in range(9)])
+    columns = Columns("image", group="animal")
+    (said,) = near_duplicate_warnings(tmp_path, images, columns, groups)
+    assert "or give both the same subject in 'animal'" in said
+    groups[8] = groups[0]
+    assert near_duplicate_warnings(tmp_path, images, columns, groups) == []
+
+
+@pytest.mark.parametrize("limit", ["_MAX_COMPARED", "_MAX_COMPARED_BYTES"])
+def test_images_of_all_parts_count_towards_the_limits_of_the_comparison(
+    tmp_path, monkeypatch, limit
+):
+    images = insect_pictures(8)
+    images.append(images[0].resize((80, 80)))
+    assert len(near_duplicate_warnings(tmp_path, images, n_test=6)) == 1
+    n_bytes = sum(file.stat().st_size for file in tmp_path.iterdir())
+    monkeypatch.setattr(f"skh2edl.cli.fit.{limit}", 8 if limit == "_MAX_COMPARED" else n_bytes - 1)
+    assert near_duplicate_warnings(tmp_path, images, n_test=6) == []
 
 
 # the network -----------------------------------------------------------------------------------

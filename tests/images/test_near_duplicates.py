@@ -4,15 +4,15 @@ import io
 
 import numpy as np
 import pytest
-from PIL import Image, ImageEnhance
+from PIL import Image, ImageDraw, ImageEnhance
 
 from skh2edl.datasets import make_insects
 from skh2edl.images import image_source
-from skh2edl.images.near_duplicates import MOST_BITS, look_hashes, nearest_look
+from skh2edl.images.near_duplicates import SAME_LOOK, look_vectors, nearest_look
 
 
 def looks(images):
-    return look_hashes(image_source([np.asarray(image) for image in images]))
+    return look_vectors(image_source([np.asarray(image) for image in images]))
 
 
 def saved_anew(image):
@@ -21,40 +21,94 @@ def saved_anew(image):
     return Image.open(io.BytesIO(buffer.getvalue()))
 
 
+def shape_on_white(rng, side=160):
+    image = Image.new("RGB", (side, side), "white")
+    radius = int(rng.integers(side // 10, side // 3))
+    x, y = rng.integers(radius, side - radius, 2).tolist()
+    colour = tuple(rng.integers(0, 180, 3).tolist())
+    if rng.random() < 0.5:
+        ImageDraw.Draw(image).ellipse((x - radius, y - radius, x + radius, y + radius), colour)
+    else:
+        corners = [(x, y - radius), (x - radius, y + radius), (x + radius, y + radius)]
+        ImageDraw.Draw(image).polygon(corners, colour)
+    return image
+
+
 @pytest.fixture(scope="module")
-def pictures():
+def insects():
     insects = make_insects(200, image_size=96, blur=0.0, random_state=0)
     return [Image.fromarray(pixels) for pixels in insects.images]
 
 
+@pytest.fixture(scope="module")
+def shapes():
+    rng = np.random.default_rng(0)
+    return [shape_on_white(rng) for _ in range(100)]
+
+
+@pytest.mark.parametrize("pictures", ["insects", "shapes"])
 @pytest.mark.parametrize(
     "change",
     [
         saved_anew,
         lambda image: image.resize((150, 150)),
         lambda image: ImageEnhance.Brightness(image).enhance(0.7),
+        lambda image: ImageEnhance.Brightness(image).enhance(1.1),
     ],
 )
-def test_an_image_saved_anew_scaled_or_darkened_looks_the_same(pictures, change):
-    nearest, n_bits = nearest_look(looks(map(change, pictures)), looks(pictures))
-    assert (nearest == np.arange(200)).all()
-    assert (n_bits <= MOST_BITS).mean() > 0.95
+def test_an_image_saved_anew_scaled_or_brightened_looks_the_same(pictures, change, request):
+    pictures = request.getfixturevalue(pictures)
+    nearest, cosine = nearest_look(looks(map(change, pictures)), looks(pictures))
+    assert (nearest == np.arange(len(pictures))).all()
+    assert (cosine >= SAME_LOOK).mean() > 0.9
 
 
-def test_200_insects_all_look_different_though_of_66_species(pictures):
-    _, n_bits = nearest_look(looks(pictures))
-    assert n_bits.min() > MOST_BITS
+@pytest.mark.parametrize("pictures", ["insects", "shapes"])
+def test_pictures_that_were_drawn_separately_look_different(pictures, request):
+    _, cosine = nearest_look(looks(request.getfixturevalue(pictures)))
+    assert cosine.max() < SAME_LOOK
 
 
-def test_bits_are_counted_and_an_image_is_not_its_own_neighbour():
-    hashes = np.array([[0b1011, 0], [0b1000, 1], [0b1011, 1]], dtype=np.uint64)
-    nearest, n_bits = nearest_look(hashes)
-    assert nearest.tolist() == [2, 2, 0]
-    assert n_bits.tolist() == [1, 2, 1]
-    assert nearest_look(hashes[:1])[1].item() > 512
-    assert nearest_look(hashes, hashes[:0])[1].min() > 512
+def test_one_shape_in_two_colours_or_sizes_looks_different():
+    def disc(radius, colour):
+        image = Image.new("RGB", (160, 160), "white")
+        box = (80 - radius, 80 - radius, 80 + radius, 80 + radius)
+        ImageDraw.Draw(image).ellipse(box, colour)
+        return image
+
+    discs = [disc(40, "darkred"), disc(40, "darkblue"), disc(45, "darkred"), disc(40, "darkgreen")]
+    assert nearest_look(looks(discs))[1].max() < SAME_LOOK
 
 
-def test_a_file_that_cannot_be_read_has_an_empty_hash(tmp_path):
+def test_a_blank_image_looks_like_nothing_even_if_it_is_noisy_or_unevenly_lit(shapes):
+    rng = np.random.default_rng(0)
+    noise = rng.integers(245, 256, (160, 160, 3)).astype(np.uint8)
+    light = np.repeat(np.linspace(230, 250, 160)[None, :, None], 160, axis=0).repeat(3, axis=2)
+    blanks = [np.full((160, 160, 3), 255, np.uint8), noise, light.astype(np.uint8)]
+    vectors = looks([*blanks, *blanks, shapes[0]])
+    assert not vectors[:6].any()
+    assert vectors[6].any()
+    assert nearest_look(vectors)[1].max() < SAME_LOOK
+    assert nearest_look(vectors[6:], vectors[:6])[1].max() < SAME_LOOK
+
+
+def test_a_file_that_cannot_be_read_looks_like_nothing_and_is_counted(tmp_path):
     (tmp_path / "a.jpg").write_text("no image")
-    assert not look_hashes(image_source([str(tmp_path / "a.jpg")])).any()
+    done = []
+    vectors = look_vectors(image_source([str(tmp_path / "a.jpg")] * 2), on_rows=done.append)
+    assert not vectors.any()
+    assert nearest_look(vectors)[1].max() < SAME_LOOK
+    assert done == [1, 1]
+
+
+def test_cosines_are_those_of_numpy_and_an_image_is_not_its_own_neighbour(monkeypatch):
+    monkeypatch.setattr("skh2edl.images.near_duplicates._BLOCK", 9)  # several blocks
+    vectors = np.random.default_rng(0).normal(size=(7, 1536)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    among = vectors.astype(float) @ vectors.T
+    np.fill_diagonal(among, -1)
+    nearest, cosine = nearest_look(vectors)
+    assert nearest.tolist() == among.argmax(axis=1).tolist()
+    np.testing.assert_allclose(cosine, among.max(axis=1), atol=1e-6)
+    assert nearest_look(vectors[:1])[1].item() == -1
+    assert nearest_look(vectors, vectors[:0])[1].max() == -1
