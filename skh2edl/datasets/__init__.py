@@ -12,5 +12,4 @@ DATASETS = {
 }
 
 # Imported when first used, so that the command line can name the data sets without numpy.
-__getattr__, __dir__, _names = lazy.attach_stub(__name__)
-__all__ = ["DATASETS", *_names]
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__)

@@ -13,5 +13,4 @@ FORMATS = {
 }
 
 # Imported when first used, so that the command line can name the formats without numpy.
-__getattr__, __dir__, _names = lazy.attach_stub(__name__)
-__all__ = ["FORMATS", *_names]
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__)

@@ -199,7 +199,7 @@ class FixedHead(SoftmaxTreeHead):
 
 def test_a_network_that_fixes_the_number_of_samples_is_refused(tmp_path):
     classifier = fitted(HierCEClassifier)
-    head = FixedHead(TREE, N_FEATURES)
+    head = FixedHead(TREE, N_FEATURES, label_smoothing=0.0)
     head.load_state_dict(classifier.network_.head.state_dict())
     classifier.network_.head = head
     with pytest.raises(ValueError, match="fixes the number of samples at 2"):
