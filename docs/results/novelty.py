@@ -216,14 +216,14 @@ def write_table(records, path):
             return np.mean(values), np.std(values)
 
         lines += [
-            f"**{dataset}**, {regime}, {len(runs)} choices of what is left out",
+            f"**{dataset}**, {regime}, choices of what is left out: {len(runs)}",
             "",
             "| score | unknown classes | noise | another data set |",
             "|---|---|---|---|",
         ]
         for name in (*SHOWN, "U, none", "U, density", "detector"):
             cells = [mean("auroc", name, part) for part in ("novel", "noise", "other data")]
-            novel = f"{cells[0][0]:.3f} ± {cells[0][1]:.3f}"
+            novel = f"{cells[0][0]:.3f}" + (f" ± {cells[0][1]:.3f}" if len(runs) > 1 else "")
             rest = " | ".join(f"{cell[0]:.3f}" for cell in cells[1:])
             lines.append(f"| {name} | {novel} | {rest} |")
         chance = np.mean([1 / run["n_branching"] for run in runs])
